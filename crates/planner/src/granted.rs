@@ -1,0 +1,261 @@
+//! A handover in granted percent: somebody else owns the replicas and grants a share of them (Ray Serve's
+//! `target_capacity`), and traffic follows in percent that sum to 100.
+//!
+//! The arithmetic is the one that the RayService proposal asks for. New capacity goes to 100 + surge - old. Traffic
+//! moves by a step every interval, up to the new capacity. Old capacity falls by the surge once traffic has caught up.
+//! The last round ends at 100 and 0.
+
+use std::time::Duration;
+
+use crate::reason::Reason;
+
+/// How fast, and with how much room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    surge: u32,
+    step: u32,
+    interval: Duration,
+}
+
+impl Pace {
+    /// A pace that can finish: surge and step from 1 to 100. A step above the surge is one surge at a time, because
+    /// traffic never exceeds capacity.
+    pub fn new(surge: u32, step: u32, interval: Duration) -> Option<Self> {
+        let moves = |percent: u32| (1..=100).contains(&percent);
+        (moves(surge) && moves(step)).then_some(Self { surge, step, interval })
+    }
+}
+
+/// One of the two versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Side {
+    /// The share of the whole service that it is asked to be able to carry, in percent.
+    pub capacity: u32,
+    /// Whether that capacity is there: granted, running and reachable.
+    pub ready: bool,
+    /// The share of the traffic that the data plane gives it, in percent.
+    pub weight: u32,
+}
+
+/// What is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// The version that users have.
+    pub old: Side,
+    /// The version that they will have.
+    pub new: Side,
+    /// When traffic last moved.
+    pub moved_at: Option<Duration>,
+}
+
+impl Observed {
+    /// Before the first change.
+    pub fn start() -> Self {
+        Self {
+            old: Side { capacity: 100, ready: true, weight: 100 },
+            new: Side { capacity: 0, ready: true, weight: 0 },
+            moved_at: None,
+        }
+    }
+}
+
+/// What to do next. At most one thing changes, and everything follows from what is observed, so a restart at any point
+/// changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Ask the new version for this capacity.
+    RaiseNew(u32),
+    /// Give the new version this share of the traffic and the old one the rest.
+    Move(u32),
+    /// Ask the old version for no more than this capacity.
+    LowerOld(u32),
+    /// Nothing before the reason's time, or before something changes.
+    Wait,
+    /// The new version carries everything.
+    Done,
+}
+
+/// The next step forward, and why.
+pub fn forward(pace: Pace, observed: &Observed, now: Duration) -> (Action, Reason) {
+    let Observed { old, new, .. } = *observed;
+    if new.weight == 100 && new.capacity == 100 && old.capacity == 0 {
+        return (Action::Done, Reason::new("the new version carries all traffic"));
+    }
+    if new.weight < new.capacity {
+        return shift(pace, observed, now);
+    }
+    // Traffic has caught up with capacity: what the old version no longer carries can go, a surge at a time.
+    let lowered = old.capacity.saturating_sub(pace.surge).max(100 - new.weight);
+    if lowered < old.capacity && new.weight > 0 {
+        return (
+            Action::LowerOld(lowered),
+            Reason::new(format!("traffic moved on: {}% is enough", old.weight)),
+        );
+    }
+    let room = (100 + pace.surge - old.capacity).min(100);
+    (
+        Action::RaiseNew(room),
+        Reason::new(format!("{}% old and {room}% new stay within the surge", old.capacity)),
+    )
+}
+
+fn shift(pace: Pace, observed: &Observed, now: Duration) -> (Action, Reason) {
+    let new = observed.new;
+    let weight = (new.weight + pace.step).min(new.capacity);
+    let next = format!("{weight}% of the traffic moves");
+    if !new.ready {
+        let what = format!("waiting for {}% of the new version to be ready", new.capacity);
+        return (Action::Wait, Reason { what, until: None, then: Some(next) });
+    }
+    if let Some(time) = observed.moved_at.map(|at| at + pace.interval).filter(|time| now < *time) {
+        let what = format!("waiting {}s between two steps", pace.interval.as_secs());
+        return (Action::Wait, Reason::new(what).until(time, next));
+    }
+    (Action::Move(weight), Reason::new(format!("{}% of the new version is ready", new.capacity)))
+}
+
+/// One line of a rehearsal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// When, from the start.
+    pub at: Duration,
+    /// The old version then.
+    pub old: Side,
+    /// The new version then.
+    pub new: Side,
+    /// Why it changed.
+    pub reason: Reason,
+}
+
+/// The whole handover, if new capacity is ready `start` after it is asked for.
+pub fn rehearse(pace: Pace, start: Duration) -> Vec<Moment> {
+    let mut observed = Observed::start();
+    let (mut now, mut ready_at) = (Duration::ZERO, Duration::ZERO);
+    let mut moments = Vec::new();
+    loop {
+        observed.new.ready = now >= ready_at;
+        let (action, reason) = forward(pace, &observed, now);
+        match action {
+            Action::Wait => {
+                now = if observed.new.ready { reason.until.unwrap_or(now) } else { ready_at };
+                continue;
+            }
+            Action::RaiseNew(capacity) => {
+                observed.new.capacity = capacity;
+                ready_at = now + start;
+            }
+            Action::Move(weight) => {
+                observed.new.weight = weight;
+                observed.old.weight = 100 - weight;
+                observed.moved_at = Some(now);
+            }
+            Action::LowerOld(capacity) => observed.old.capacity = capacity,
+            Action::Done => {}
+        }
+        moments.push(Moment { at: now, old: observed.old, new: observed.new, reason });
+        if action == Action::Done {
+            return moments;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Duration = Duration::from_secs(30);
+
+    fn pace(surge: u32, step: u32, interval: u64) -> Pace {
+        Pace::new(surge, step, Duration::from_secs(interval)).unwrap()
+    }
+
+    #[test]
+    fn the_seeds_example_goes_by_twenty_and_five() {
+        let moments = rehearse(pace(20, 5, 10), START);
+        let capacities: Vec<(u32, u32)> = moments.iter().map(|m| (m.old.capacity, m.new.capacity)).collect();
+        let rounds = [
+            (100, 20),
+            (80, 20),
+            (80, 40),
+            (60, 40),
+            (60, 60),
+            (40, 60),
+            (40, 80),
+            (20, 80),
+            (20, 100),
+            (0, 100),
+        ];
+        let mut seen = capacities.clone();
+        seen.dedup();
+        assert_eq!(seen, rounds);
+        let weights: Vec<u32> = moments.iter().map(|m| m.new.weight).collect();
+        let mut steps = weights.clone();
+        steps.dedup();
+        assert_eq!(steps, (0..=20).map(|k| k * 5).collect::<Vec<_>>());
+        // Five rounds of 30 s to get ready and three waits of 10 s between four steps.
+        assert_eq!(moments.last().unwrap().at.as_secs(), 5 * (30 + 3 * 10));
+    }
+
+    #[test]
+    fn a_surge_of_everything_and_one_step_is_blue_green() {
+        let moments = rehearse(pace(100, 100, 0), START);
+        let states: Vec<(u32, u32, u32)> =
+            moments.iter().map(|m| (m.old.capacity, m.new.capacity, m.new.weight)).collect();
+        assert_eq!(states, [(100, 100, 0), (100, 100, 100), (0, 100, 100), (0, 100, 100)]);
+    }
+
+    #[test]
+    fn every_pace_ends_within_its_bounds() {
+        for surge in 1..=100 {
+            for step in 1..=100 {
+                let moments = rehearse(pace(surge, step, 10), START);
+                let mut before = Observed::start();
+                for moment in &moments {
+                    let (old, new) = (moment.old, moment.new);
+                    assert!(old.capacity + new.capacity <= 100 + surge, "{surge}/{step}: {moment:?}");
+                    assert_eq!(old.weight + new.weight, 100, "{surge}/{step}: {moment:?}");
+                    assert!(new.weight <= new.capacity, "{surge}/{step}: {moment:?}");
+                    assert!(old.weight <= old.capacity, "{surge}/{step}: {moment:?}");
+                    assert!(new.weight <= before.new.weight + step, "{surge}/{step}: {moment:?}");
+                    if new.weight > before.new.weight {
+                        let earliest = before.moved_at.map(|at| at + Duration::from_secs(10));
+                        assert!(earliest.is_none_or(|time| moment.at >= time), "{surge}/{step}: {moment:?}");
+                        before.moved_at = Some(moment.at);
+                    }
+                    before = Observed { old, new, ..before };
+                }
+                let last = moments.last().unwrap();
+                assert_eq!((last.old.capacity, last.new.capacity, last.new.weight), (0, 100, 100));
+            }
+        }
+    }
+
+    #[test]
+    fn a_restart_decides_the_same() {
+        let observed = Observed {
+            old: Side { capacity: 80, ready: true, weight: 75 },
+            new: Side { capacity: 40, ready: true, weight: 25 },
+            moved_at: Some(Duration::from_secs(100)),
+        };
+        let pace = pace(20, 5, 10);
+        let (action, reason) = forward(pace, &observed, Duration::from_secs(105));
+        assert_eq!(action, Action::Wait);
+        assert_eq!(reason.until, Some(Duration::from_secs(110)));
+        assert_eq!(forward(pace, &observed, Duration::from_secs(110)).0, Action::Move(30));
+    }
+
+    #[test]
+    fn nothing_moves_to_a_version_that_is_not_ready() {
+        let mut observed = Observed::start();
+        observed.new = Side { capacity: 20, ready: false, weight: 0 };
+        let (action, reason) = forward(pace(20, 5, 10), &observed, Duration::from_hours(1));
+        assert_eq!((action, reason.until), (Action::Wait, None));
+    }
+
+    #[test]
+    fn a_pace_that_could_never_end_is_none() {
+        for (surge, step) in [(0, 5), (20, 0), (101, 5), (20, 101)] {
+            assert_eq!(Pace::new(surge, step, Duration::ZERO), None);
+        }
+    }
+}
