@@ -1,0 +1,121 @@
+//! Is this manifest acceptable, and if not, what would be?
+
+use schema::{Cause, Schema, Violation};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::kind::Kind;
+
+/// What validation found.
+#[derive(Debug, Default)]
+pub struct Verdict {
+    /// Reasons to refuse the object; none means that it is accepted.
+    pub violations: Vec<Violation>,
+    /// What its author should know although it is accepted.
+    pub warnings: Vec<String>,
+}
+
+impl Verdict {
+    /// Whether the object is accepted.
+    pub fn accepted(&self) -> bool {
+        self.violations.is_empty()
+    }
+}
+
+/// An object of the right shape under review, and what the review finds.
+#[derive(Debug)]
+pub(crate) struct Review<'a> {
+    pub(crate) object: &'a Value,
+    pub(crate) old: Option<&'a Value>,
+    pub(crate) verdict: Verdict,
+}
+
+impl Review<'_> {
+    /// The object as its type. A value that has the shape of its schema and still does not fit its type (a number that
+    /// no `i32` holds, say) is refused here, with the words of the parser.
+    pub(crate) fn typed<T: DeserializeOwned>(&mut self) -> Option<T> {
+        match T::deserialize(self.object) {
+            Ok(typed) => Some(typed),
+            Err(error) => {
+                self.refuse("spec", Cause::Invalid, None, error.to_string());
+                None
+            }
+        }
+    }
+
+    pub(crate) fn refuse(
+        &mut self,
+        field: &str,
+        cause: Cause,
+        value: Option<&Value>,
+        allowed: impl Into<String>,
+    ) {
+        self.verdict.violations.push(Violation::new(field, cause, value, allowed));
+    }
+
+    pub(crate) fn warn(&mut self, text: impl Into<String>) {
+        self.verdict.warnings.push(text.into());
+    }
+
+    /// An annotation of the object, if it is set.
+    pub(crate) fn annotation(&self, key: &str) -> Option<&str> {
+        self.object.get("metadata")?.get("annotations")?.get(key)?.as_str()
+    }
+}
+
+impl Kind {
+    pub(crate) fn schema(&self) -> &Schema {
+        &self.schema
+    }
+}
+
+/// The object with everything filled in that its author left to us.
+///
+/// Fails for a manifest of a kind that is not ours.
+pub fn defaulted(object: &Value) -> Result<Value, Violation> {
+    let mut object = object.clone();
+    Kind::of(&object)?.schema().default(&mut object);
+    Ok(object)
+}
+
+/// Judges a manifest as admission would: schema, CEL rules, and what CEL cannot see.
+///
+/// `old` is the stored object when this is an update. Every JSON value gets a verdict.
+pub fn validate(object: &Value, old: Option<&Value>) -> Verdict {
+    let (kind, object) = match (Kind::of(object), defaulted(object)) {
+        (Ok(kind), Ok(object)) => (kind, object),
+        (Err(violation), _) | (_, Err(violation)) => {
+            return Verdict { violations: vec![violation], warnings: Vec::new() };
+        }
+    };
+    let old = old.and_then(|old| defaulted(old).ok());
+    let mut review = Review { object: &object, old: old.as_ref(), verdict: Verdict::default() };
+    review_metadata(&mut review);
+    review.verdict.violations.extend(kind.schema().violations(&object, old.as_ref()));
+    for field in kind.schema().unknown_fields(&object) {
+        review.warn(format!("unknown field \"{field}\": it would be dropped"));
+    }
+    if review.verdict.accepted() {
+        (kind.review)(&mut review);
+    }
+    review.verdict
+}
+
+/// What an apiserver asks of every object's metadata, as far as a manifest can get it wrong.
+fn review_metadata(review: &mut Review<'_>) {
+    let Some(metadata) = review.object.get("metadata").and_then(Value::as_object) else {
+        return review.refuse("metadata", Cause::Required, None, "an object needs a name");
+    };
+    let text = |field: &str| metadata.get(field).and_then(Value::as_str).unwrap_or_default();
+    if text("name").is_empty() && text("generateName").is_empty() {
+        review.refuse("metadata.name", Cause::Required, None, "name or generateName is required");
+    }
+    for map in ["labels", "annotations"] {
+        for (key, value) in metadata.get(map).and_then(Value::as_object).into_iter().flatten() {
+            if !value.is_string() {
+                let field = format!("metadata.{map}.{key}");
+                review.refuse(&field, Cause::Invalid, Some(value), "must be a string; put it in quotes");
+            }
+        }
+    }
+}
