@@ -1,0 +1,46 @@
+//! The command line: it reads what a person wants, calls the crate that knows, and prints the answer.
+
+mod crds;
+mod manifest;
+mod output;
+mod plan;
+mod validate;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Hands live model-serving traffic from one version to the next without dropping it.
+#[derive(Parser)]
+#[command(
+    version,
+    about,
+    after_help = "Exit codes: 0 done, 1 refused (the answer is no), 2 it could not be asked."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Plan(plan::Args),
+    Validate(validate::Args),
+    Crds(crds::Args),
+}
+
+fn main() -> ExitCode {
+    let answer = match Cli::parse().command {
+        Command::Plan(args) => plan::run(&args),
+        Command::Validate(args) => validate::run(&args),
+        Command::Crds(args) => crds::run(&args),
+    };
+    match answer {
+        Ok(output::Answer::Yes) => ExitCode::SUCCESS,
+        Ok(output::Answer::No) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}

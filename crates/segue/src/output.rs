@@ -1,0 +1,53 @@
+//! How answers leave: as text for people, as JSON for programs.
+
+use std::io::{self, Write};
+
+use clap::ValueEnum;
+use thiserror::Error;
+
+/// Why a question could not be asked.
+#[derive(Debug, Error)]
+pub(crate) enum Error {
+    #[error("failed to read {file}: {source}")]
+    Read { file: String, source: io::Error },
+    #[error("failed to read {file} as YAML: {message}")]
+    Yaml { file: String, message: String },
+    #[error("{file} holds no manifest")]
+    Empty { file: String },
+    #[error("failed to write the answer: {0}")]
+    Write(#[from] io::Error),
+    #[error("failed to print as {format}: {message}")]
+    Print { format: &'static str, message: String },
+    #[error("unknown kind {given:?}; there are: {known}")]
+    UnknownKind { given: String, known: String },
+    #[error("{0}")]
+    NotYet(String),
+}
+
+/// The answer to a yes-or-no question; it becomes the exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Yes,
+    No,
+}
+
+/// For people or for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Table,
+    Json,
+}
+
+/// Prints, and treats a reader that has seen enough (`| head`) as content.
+pub(crate) fn print(text: &str) -> Result<(), Error> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+pub(crate) fn json(value: &serde_json::Value) -> Result<String, Error> {
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|error| Error::Print { format: "JSON", message: error.to_string() })?;
+    Ok(text + "\n")
+}

@@ -1,0 +1,149 @@
+//! What a person at a terminal meets: help, answers, refusals and exit codes.
+// clippy.toml allows unwrap and panic in tests, but does not know a helper of tests for one.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod support;
+
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+};
+
+use serde_json::Value;
+
+fn with_input(arguments: &[&str], input: &str) -> std::process::Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_segue"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+const BAD: &str = "
+apiVersion: leaderworkerset.x-k8s.io/v1
+kind: LeaderWorkerSet
+metadata: {name: chat}
+spec:
+  replicas: -1
+  leaderWorkerTemplate: {workerTemplate: {spec: {containers: [{name: a, image: b}]}}}
+";
+
+#[test]
+fn help_has_examples_for_every_command() {
+    let help = support::stdout(&support::segue(&["--help"]));
+    for command in ["plan", "validate", "crds"] {
+        assert!(help.contains(command), "{help}");
+        let help = support::stdout(&support::segue(&[command, "--help"]));
+        assert!(help.contains("Example"), "{command}: {help}");
+    }
+}
+
+#[test]
+fn a_refusal_names_field_value_and_limit_and_exits_with_one() {
+    let output = with_input(&["validate", "-f", "-"], BAD);
+    assert_eq!(output.status.code(), Some(1));
+    let said = support::stdout(&output);
+    assert!(
+        said.contains("spec.replicas: Invalid value: -1: should be greater than or equal to 0"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_refusal_is_data_where_asked() {
+    let output = with_input(&["validate", "-f", "-", "-o", "json"], BAD);
+    assert_eq!(output.status.code(), Some(1));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer[0]["accepted"], false);
+    assert_eq!(answer[0]["violations"][0]["field"], "spec.replicas");
+    assert_eq!(answer[0]["violations"][0]["value"], -1);
+}
+
+#[test]
+fn a_mistyped_field_is_pointed_out() {
+    let mistyped = BAD.replace("replicas: -1", "replcias: 1");
+    let output = with_input(&["validate", "-f", "-"], &mistyped);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(support::stdout(&output).contains("unknown field \"spec.replcias\""));
+}
+
+#[test]
+fn what_cannot_be_read_is_said_and_exits_with_two() {
+    for (arguments, input, says) in [
+        (vec!["validate", "-f", "no-such-file.yaml"], "", "no-such-file.yaml"),
+        (vec!["validate", "-f", "-"], "a: [1", "YAML"),
+        (vec!["validate", "-f", "-"], "", "holds no manifest"),
+        (vec!["crds", "--kind", "Pod"], "", "unknown kind \"Pod\"; there are: "),
+        (vec!["plan", "-f", "-"], "kind: List\nitems: []", "holds no manifest"),
+        (vec!["nonsense"], "", "unrecognized subcommand"),
+    ] {
+        let output = with_input(&arguments, input);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let said = support::stderr(&output);
+        assert!(said.contains(says), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn yaml_that_grows_without_end_is_refused() {
+    let mut bomb = "a: &a [x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for (previous, this) in ('a'..='h').zip('b'..='i') {
+        bomb += &format!("{this}: &{this} [{}]\n", vec![format!("*{previous}"); 9].join(", "));
+    }
+    let output = with_input(&["validate", "-f", "-"], &bomb);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn several_manifests_are_judged_one_by_one() {
+    let good = support::read("examples/lws-startup-policy/leaderworkerset.yaml");
+    let output = with_input(&["validate", "-f", "-"], &format!("{good}\n---\n{BAD}"));
+    assert_eq!(output.status.code(), Some(1));
+    let said = support::stdout(&output);
+    assert!(said.contains("accepted") && said.contains("refused"), "{said}");
+}
+
+#[test]
+fn the_seeds_example_is_rehearsed() {
+    let example = "examples/rayservice-incremental-upgrade/rayservice.yaml";
+    let table = support::stdout(&support::segue(&["plan", "-f", example]));
+    assert!(table.contains("surge 20%, step 5%, every 10s"), "{table}");
+    assert!(table.ends_with("peak 120% of the capacity, 300s in all\n"), "{table}");
+    let output = support::segue(&["plan", "-f", example, "-o", "json"]);
+    let moments: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let moments = moments.as_array().unwrap();
+    assert_eq!(moments[0]["new"]["capacity"], 20);
+    for moment in moments {
+        let sum =
+            |field: &str| moment["old"][field].as_i64().unwrap() + moment["new"][field].as_i64().unwrap();
+        assert!(sum("capacity") <= 120, "{moment}");
+        assert_eq!(sum("weight"), 100, "{moment}");
+    }
+    let last = moments.last().unwrap();
+    assert_eq!((&last["new"]["weight"], &last["old"]["capacity"]), (&Value::from(100), &Value::from(0)));
+}
+
+#[test]
+fn a_plan_of_a_bad_manifest_is_refused() {
+    let example = support::read("examples/rayservice-incremental-upgrade/rayservice.yaml");
+    let output =
+        with_input(&["plan", "-f", "-"], &example.replace("stepSizePercent: 5", "stepSizePercent: 0"));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(support::stderr(&output).contains("stepSizePercent"), "{}", support::stderr(&output));
+}
+
+#[test]
+fn crds_fit_a_plain_apply() {
+    // `kubectl apply` stores what was applied in an annotation, and annotations may have 262144 bytes.
+    let output = support::segue(&["crds", "-o", "json"]);
+    let list: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for crd in list["items"].as_array().unwrap() {
+        let size = crd.to_string().len();
+        println!("{}: {size} bytes", crd["metadata"]["name"]);
+        assert!(size < 262_144, "{}: {size} bytes", crd["metadata"]["name"]);
+    }
+}
