@@ -1,0 +1,22 @@
+//! The parts that tests run against.
+//!
+//! [`Cluster`] is a real Kubernetes control plane: etcd, kube-apiserver and kube-controller-manager, built once with
+//! Go from `control-plane/go.mod`, run on loopback ports in a directory of their own, and gone when the test process
+//! is gone, however it ends. There is no kubelet and no scheduler: a test plays them where it needs them.
+#![warn(missing_docs)]
+
+mod binaries;
+mod certificates;
+mod cluster;
+mod crds;
+mod daemons;
+mod error;
+mod flags;
+mod versions;
+mod wait;
+
+pub use binaries::Binaries;
+pub use cluster::Cluster;
+pub use error::Error;
+pub use versions::Versions;
+pub use wait::eventually;
