@@ -1,0 +1,82 @@
+//! Every command in the documents is run.
+// clippy.toml allows unwrap and panic in tests, but does not know a helper of tests for one.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod support;
+
+/// A block of commands and who runs it.
+struct Block {
+    file: String,
+    runner: String,
+    commands: Vec<String>,
+}
+
+/// Commands that this very test is part of, or that would change what is being tested. `.ci/run` runs them.
+const RUN_BY_CI: [&str; 4] = [
+    "cargo test --workspace",
+    "cargo fmt --check",
+    "cargo clippy --workspace --all-targets --all-features -- -D warnings",
+    "cargo test -p testbed --features real-kubernetes",
+];
+
+fn blocks() -> Vec<Block> {
+    let mut files = support::files("docs", ".md");
+    files.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(str::to_owned));
+    let mut found = Vec::new();
+    for file in files {
+        let text = support::read(&file);
+        let mut fences = text.split("\n```").skip(1);
+        while let (Some(opened), _closed) = (fences.next(), fences.next()) {
+            let (marked, body) = opened.split_once('\n').unwrap();
+            if let Some(runner) = marked.strip_prefix("sh") {
+                let commands =
+                    body.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect();
+                found.push(Block { file: file.clone(), runner: runner.trim().to_owned(), commands });
+            }
+        }
+    }
+    found
+}
+
+/// The arguments after `segue` or `cargo run --`, for a command that is ours.
+fn arguments(command: &str) -> Option<Vec<&str>> {
+    let rest = command.strip_prefix("segue ").or_else(|| command.strip_prefix("cargo run --release -- "))?;
+    Some(rest.split_whitespace().collect())
+}
+
+#[test]
+fn every_command_of_ours_works_as_written() {
+    let mut ran = 0;
+    for block in blocks().iter().filter(|block| block.runner.is_empty()) {
+        for command in &block.commands {
+            let Some(arguments) = arguments(command) else {
+                assert!(RUN_BY_CI.contains(&command.as_str()), "{}: nobody runs {command:?}", block.file);
+                continue;
+            };
+            let output = support::segue(&arguments);
+            assert!(output.status.success(), "{}: {command}: {}", block.file, support::stderr(&output));
+            assert!(!output.stdout.is_empty(), "{}: {command} says nothing", block.file);
+            ran += 1;
+        }
+    }
+    assert!(ran >= 3, "only {ran} commands found");
+}
+
+#[test]
+fn ci_runs_what_this_test_leaves_to_it() {
+    let script = support::read(".ci/run").replace(" --locked", "");
+    for command in RUN_BY_CI {
+        assert!(script.contains(command), ".ci/run does not run {command:?}");
+    }
+}
+
+#[test]
+fn commands_for_a_cluster_are_known_to_the_suite_that_has_one() {
+    let suite = support::read("crates/testbed/tests/documents.rs");
+    for block in blocks().iter().filter(|block| !block.runner.is_empty()) {
+        assert_eq!(block.runner, "real-kubernetes", "{}: nobody runs such blocks", block.file);
+        for command in &block.commands {
+            assert!(suite.contains(command.as_str()), "{}: nobody runs {command:?}", block.file);
+        }
+    }
+}
