@@ -79,7 +79,7 @@ pub enum Action {
 pub fn forward(pace: Pace, observed: &Observed, now: Duration) -> (Action, Reason) {
     let Observed { old, new, .. } = *observed;
     if new.weight == 100 && new.capacity == 100 && old.capacity == 0 {
-        return (Action::Done, Reason::new("the new version carries all traffic"));
+        return (Action::Done, Reason::new("Promoted", "the new version carries all traffic"));
     }
     if new.weight < new.capacity {
         return shift(pace, observed, now);
@@ -89,13 +89,13 @@ pub fn forward(pace: Pace, observed: &Observed, now: Duration) -> (Action, Reaso
     if lowered < old.capacity && new.weight > 0 {
         return (
             Action::LowerOld(lowered),
-            Reason::new(format!("traffic moved on: {}% is enough", old.weight)),
+            Reason::new("LoweringOld", format!("traffic moved on: {}% is enough", old.weight)),
         );
     }
     let room = (100 + pace.surge - old.capacity).min(100);
     (
         Action::RaiseNew(room),
-        Reason::new(format!("{}% old and {room}% new stay within the surge", old.capacity)),
+        Reason::new("RaisingNew", format!("{}% old and {room}% new stay within the surge", old.capacity)),
     )
 }
 
@@ -105,13 +105,13 @@ fn shift(pace: Pace, observed: &Observed, now: Duration) -> (Action, Reason) {
     let next = format!("{weight}% of the traffic moves");
     if !new.ready {
         let what = format!("waiting for {}% of the new version to be ready", new.capacity);
-        return (Action::Wait, Reason { what, until: None, then: Some(next) });
+        return (Action::Wait, Reason::new("WaitingForReady", what).then(next));
     }
     if let Some(time) = observed.moved_at.map(|at| at + pace.interval).filter(|time| now < *time) {
         let what = format!("waiting {}s between two steps", pace.interval.as_secs());
-        return (Action::Wait, Reason::new(what).until(time, next));
+        return (Action::Wait, Reason::new("WaitingForInterval", what).until(time).then(next));
     }
-    (Action::Move(weight), Reason::new(format!("{}% of the new version is ready", new.capacity)))
+    (Action::Move(weight), Reason::new("MovingTraffic", format!("{}% of the new version is ready", new.capacity)))
 }
 
 /// One line of a rehearsal.

@@ -8,7 +8,11 @@
 
 #![deny(missing_docs)]
 
+mod budget;
 pub mod granted;
 mod reason;
 
-pub use crate::reason::Reason;
+pub use crate::{
+    budget::{Amount, Budget},
+    reason::{Reason, Time},
+};

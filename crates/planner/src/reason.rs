@@ -1,26 +1,45 @@
 use std::{fmt, time::Duration};
 
+/// A moment, on a clock of the caller's: time since some epoch.
+pub type Time = Duration;
+
 /// Why something is done or waited for. Status, events, `segue why` and logs print this one value.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reason {
-    /// What is done or waited for, and why.
+    /// A word for events and conditions, such as `WaitingForReady`. Clients may match it.
+    pub code: &'static str,
+    /// What is done or waited for, and why: a sentence without its full stop.
     pub what: String,
-    /// Until when, on the clock of the caller; without, until it happens.
-    pub until: Option<Duration>,
+    /// Since when it is waited for.
+    pub since: Option<Time>,
+    /// Until when; without, until it happens.
+    pub until: Option<Time>,
     /// What happens then.
     pub then: Option<String>,
 }
 
 impl Reason {
     /// A reason without a time.
-    pub fn new(what: impl Into<String>) -> Self {
-        Self { what: what.into(), until: None, then: None }
+    pub fn new(code: &'static str, what: impl Into<String>) -> Self {
+        Self { code, what: what.into(), since: None, until: None, then: None }
     }
 
-    /// The same, with a time and what happens then.
+    /// The same, known to have been so since a time.
     #[must_use]
-    pub fn until(self, time: Duration, then: impl Into<String>) -> Self {
-        Self { until: Some(time), then: Some(then.into()), ..self }
+    pub fn since(self, time: Time) -> Self {
+        Self { since: Some(time), ..self }
+    }
+
+    /// The same, with a time at which it ends.
+    #[must_use]
+    pub fn until(self, time: Time) -> Self {
+        Self { until: Some(time), ..self }
+    }
+
+    /// The same, with what happens next.
+    #[must_use]
+    pub fn then(self, what: impl Into<String>) -> Self {
+        Self { then: Some(what.into()), ..self }
     }
 }
 
