@@ -16,6 +16,20 @@ pub(crate) fn schema_of<T: JsonSchema>() -> Value {
     schema
 }
 
+/// The structural schema of a status. Nobody leaves anything in it to a default: controllers write what they saw.
+pub(crate) fn status_of<T: JsonSchema>() -> Value {
+    let mut schema = schema_of::<T>();
+    drop_defaults(&mut schema);
+    schema
+}
+
+fn drop_defaults(schema: &mut Value) {
+    if let Some(object) = schema.as_object_mut() {
+        object.remove("default");
+        subschemas(object, drop_defaults);
+    }
+}
+
 const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 
 fn anything() -> Value {

@@ -45,7 +45,9 @@ fn good_manifests_are_accepted_and_survive_a_round_trip() {
             let unknown: Vec<_> =
                 verdict.warnings.iter().filter(|w| w.starts_with("unknown field")).collect();
             assert!(unknown.is_empty(), "{}: {}: {unknown:?}", kind.name, row.name);
-            let filled = defaulted(&manifest).unwrap();
+            let mut filled = defaulted(&manifest).unwrap();
+            // The status of a manifest is dropped by every server.
+            filled.as_object_mut().unwrap().remove("status");
             assert_eq!(through_types(kind, &filled), filled, "{}: {}", kind.name, row.name);
         }
     });

@@ -130,8 +130,9 @@ async fn good_manifests_are_stored_and_read_back_identical() {
     }
 }
 
-/// The object without what is the server's in its metadata.
+/// The object without what is the server's: its part of the metadata, and the status, which a create drops.
 fn without_server_fields(mut object: Value) -> Value {
+    object.as_object_mut().unwrap().remove("status");
     let metadata = object["metadata"].as_object_mut().unwrap();
     for field in ["creationTimestamp", "generation", "managedFields", "resourceVersion", "uid"] {
         metadata.remove(field);

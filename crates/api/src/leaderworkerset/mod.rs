@@ -59,7 +59,7 @@ pub static KIND: Kind = Kind {
         },
     ],
     spec: tidy::schema_of::<LeaderWorkerSetSpec>,
-    status: tidy::schema_of::<LeaderWorkerSetStatus>,
+    status: tidy::status_of::<LeaderWorkerSetStatus>,
     review: review::review,
     schema: LazyLock::new(|| {
         Schema::new(&crd::root_schema(&KIND)).expect("our own schemas should be readable")

@@ -65,7 +65,7 @@ pub static KIND: Kind = Kind {
         },
     ],
     spec: tidy::schema_of::<ModelDeploymentSpec>,
-    status: tidy::schema_of::<ModelDeploymentStatus>,
+    status: tidy::status_of::<ModelDeploymentStatus>,
     review: review::review,
     schema: LazyLock::new(|| {
         Schema::new(&crd::root_schema(&KIND)).expect("our own schemas should be readable")

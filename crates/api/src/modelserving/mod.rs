@@ -55,7 +55,7 @@ pub static KIND: Kind = Kind {
         },
     ],
     spec: tidy::schema_of::<ModelServingSpec>,
-    status: tidy::schema_of::<ModelServingStatus>,
+    status: tidy::status_of::<ModelServingStatus>,
     review: review::review,
     schema: LazyLock::new(|| {
         Schema::new(&crd::root_schema(&KIND)).expect("our own schemas should be readable")

@@ -66,7 +66,7 @@ pub static KIND: Kind = Kind {
     description: "A Ray cluster: a head, and groups of workers.",
     rules: &[],
     spec: tidy::schema_of::<RayClusterSpec>,
-    status: tidy::schema_of::<RayClusterStatus>,
+    status: tidy::status_of::<RayClusterStatus>,
     review: review::review,
     schema: LazyLock::new(|| {
         Schema::new(&crd::root_schema(&KIND)).expect("our own schemas should be readable")

@@ -75,7 +75,7 @@ pub static KIND: Kind = Kind {
     description: "Ray Serve applications on a RayCluster, and how one cluster takes over from another.",
     rules: &[],
     spec: tidy::schema_of::<RayServiceSpec>,
-    status: tidy::schema_of::<RayServiceStatus>,
+    status: tidy::status_of::<RayServiceStatus>,
     review: review::review,
     schema: LazyLock::new(|| {
         Schema::new(&crd::root_schema(&KIND)).expect("our own schemas should be readable")
