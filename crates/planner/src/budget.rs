@@ -48,7 +48,11 @@ impl Budget {
     pub fn of(replicas: u32, surge: Amount, unavailable: Amount) -> Self {
         let surge = surge.ceil_of(replicas);
         let unavailable = unavailable.floor_of(replicas).min(replicas);
-        if surge == 0 && unavailable == 0 { Self { surge, unavailable: 1 } } else { Self { surge, unavailable } }
+        if surge == 0 && unavailable == 0 {
+            Self { surge, unavailable: 1 }
+        } else {
+            Self { surge, unavailable }
+        }
     }
 
     /// The most units that may exist.
@@ -79,7 +83,10 @@ mod tests {
     #[test]
     fn an_update_without_room_gets_one_unit_of_it() {
         assert_eq!(Budget::of(3, Amount::Count(0), Amount::Percent(25)), Budget { surge: 0, unavailable: 1 });
-        assert_eq!(Budget::of(0, Amount::Percent(25), Amount::Percent(25)), Budget { surge: 0, unavailable: 1 });
+        assert_eq!(
+            Budget::of(0, Amount::Percent(25), Amount::Percent(25)),
+            Budget { surge: 0, unavailable: 1 }
+        );
     }
 
     #[test]

@@ -69,9 +69,13 @@ pub enum Action {
     Move(u32),
     /// Ask the old version for no more than this capacity.
     LowerOld(u32),
+    /// Ask the old version for this capacity again.
+    RaiseOld(u32),
+    /// Ask the new version for no more than this capacity.
+    LowerNew(u32),
     /// Nothing before the reason's time, or before something changes.
     Wait,
-    /// The new version carries everything.
+    /// One of the two carries everything, and the other has nothing left.
     Done,
 }
 
@@ -85,14 +89,17 @@ pub fn forward(pace: Pace, observed: &Observed, now: Duration) -> (Action, Reaso
         return shift(pace, observed, now);
     }
     // Traffic has caught up with capacity: what the old version no longer carries can go, a surge at a time.
-    let lowered = old.capacity.saturating_sub(pace.surge).max(100 - new.weight);
+    let keep = if planted!("the-old-version-falls-below-its-traffic") { 0 } else { 100 - new.weight };
+    let lowered = old.capacity.saturating_sub(pace.surge).max(keep);
     if lowered < old.capacity && new.weight > 0 {
         return (
             Action::LowerOld(lowered),
             Reason::new("LoweringOld", format!("traffic moved on: {}% is enough", old.weight)),
         );
     }
-    let room = (100 + pace.surge - old.capacity).min(100);
+    let surge =
+        if planted!("the-surge-is-added-each-round") { new.capacity + pace.surge } else { pace.surge };
+    let room = (100 + surge - old.capacity).min(100);
     (
         Action::RaiseNew(room),
         Reason::new("RaisingNew", format!("{}% old and {room}% new stay within the surge", old.capacity)),
@@ -111,7 +118,34 @@ fn shift(pace: Pace, observed: &Observed, now: Duration) -> (Action, Reason) {
         let what = format!("waiting {}s between two steps", pace.interval.as_secs());
         return (Action::Wait, Reason::new("WaitingForInterval", what).until(time).then(next));
     }
-    (Action::Move(weight), Reason::new("MovingTraffic", format!("{}% of the new version is ready", new.capacity)))
+    (
+        Action::Move(weight),
+        Reason::new("MovingTraffic", format!("{}% of the new version is ready", new.capacity)),
+    )
+}
+
+/// The next step back, and why. Steps and intervals do not bind it: traffic moves at once to what the old version can
+/// carry now, and the old version grows as the new one shrinks, within the surge.
+pub fn back(pace: Pace, observed: &Observed) -> (Action, Reason) {
+    let Observed { old, new, .. } = *observed;
+    if old.weight < old.capacity && (old.ready || planted!("a-rollback-trusts-capacity-that-is-not-ready")) {
+        let what = format!("{}% of the old version is ready", old.capacity);
+        return (Action::Move(100 - old.capacity), Reason::new("MovingTrafficBack", what));
+    }
+    if old.weight == 100 && new.capacity == 0 {
+        return (Action::Done, Reason::new("RolledBack", "the old version carries all traffic"));
+    }
+    let room = (100 + pace.surge).saturating_sub(new.capacity).min(100);
+    if room > old.capacity {
+        let what = format!("{room}% old and {}% new stay within the surge", new.capacity);
+        return (Action::RaiseOld(room), Reason::new("RaisingOld", what));
+    }
+    if new.weight < new.capacity {
+        let what = format!("traffic moved back: {}% is enough", new.weight);
+        return (Action::LowerNew(new.weight), Reason::new("LoweringNew", what));
+    }
+    let what = format!("waiting for {}% of the old version to be ready", old.capacity);
+    (Action::Wait, Reason::new("WaitingForReady", what).then("traffic moves back"))
 }
 
 /// One line of a rehearsal.
@@ -127,22 +161,31 @@ pub struct Moment {
     pub reason: Reason,
 }
 
-/// The whole handover, if new capacity is ready `start` after it is asked for.
-pub fn rehearse(pace: Pace, start: Duration) -> Vec<Moment> {
+/// The whole handover, if capacity is ready `start` after it is asked for; called off at a time, if there is one.
+pub fn rehearse(pace: Pace, start: Duration, called_off: Option<Duration>) -> Vec<Moment> {
     let mut observed = Observed::start();
-    let (mut now, mut ready_at) = (Duration::ZERO, Duration::ZERO);
+    let (mut now, mut new_ready, mut old_ready) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
     let mut moments = Vec::new();
     loop {
-        observed.new.ready = now >= ready_at;
-        let (action, reason) = forward(pace, &observed, now);
+        observed.new.ready = now >= new_ready;
+        observed.old.ready = now >= old_ready;
+        let is_off = called_off.is_some_and(|time| now >= time);
+        let (action, reason) = if is_off { back(pace, &observed) } else { forward(pace, &observed, now) };
         match action {
             Action::Wait => {
-                now = if observed.new.ready { reason.until.unwrap_or(now) } else { ready_at };
+                let comes = [new_ready, old_ready].into_iter().chain(reason.until);
+                let comes = comes.chain(called_off).filter(|time| *time > now).min();
+                // Everything that is waited for here has a time; without one there would be nothing to show.
+                now = comes.unwrap_or_else(|| now + start.max(Duration::from_secs(1)));
                 continue;
             }
             Action::RaiseNew(capacity) => {
                 observed.new.capacity = capacity;
-                ready_at = now + start;
+                new_ready = now + start;
+            }
+            Action::RaiseOld(capacity) => {
+                observed.old.capacity = capacity;
+                old_ready = now + start;
             }
             Action::Move(weight) => {
                 observed.new.weight = weight;
@@ -150,6 +193,7 @@ pub fn rehearse(pace: Pace, start: Duration) -> Vec<Moment> {
                 observed.moved_at = Some(now);
             }
             Action::LowerOld(capacity) => observed.old.capacity = capacity,
+            Action::LowerNew(capacity) => observed.new.capacity = capacity,
             Action::Done => {}
         }
         moments.push(Moment { at: now, old: observed.old, new: observed.new, reason });
@@ -171,7 +215,7 @@ mod tests {
 
     #[test]
     fn the_seeds_example_goes_by_twenty_and_five() {
-        let moments = rehearse(pace(20, 5, 10), START);
+        let moments = rehearse(pace(20, 5, 10), START, None);
         let capacities: Vec<(u32, u32)> = moments.iter().map(|m| (m.old.capacity, m.new.capacity)).collect();
         let rounds = [
             (100, 20),
@@ -198,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_surge_of_everything_and_one_step_is_blue_green() {
-        let moments = rehearse(pace(100, 100, 0), START);
+        let moments = rehearse(pace(100, 100, 0), START, None);
         let states: Vec<(u32, u32, u32)> =
             moments.iter().map(|m| (m.old.capacity, m.new.capacity, m.new.weight)).collect();
         assert_eq!(states, [(100, 100, 0), (100, 100, 100), (0, 100, 100), (0, 100, 100)]);
@@ -208,7 +252,7 @@ mod tests {
     fn every_pace_ends_within_its_bounds() {
         for surge in 1..=100 {
             for step in 1..=100 {
-                let moments = rehearse(pace(surge, step, 10), START);
+                let moments = rehearse(pace(surge, step, 10), START, None);
                 let mut before = Observed::start();
                 for moment in &moments {
                     let (old, new) = (moment.old, moment.new);
@@ -228,6 +272,32 @@ mod tests {
                 assert_eq!((last.old.capacity, last.new.capacity, last.new.weight), (0, 100, 100));
             }
         }
+    }
+
+    #[test]
+    fn going_back_ends_from_every_moment_within_the_same_bounds() {
+        for (surge, step) in [(20, 5), (100, 100), (100, 10), (50, 30), (1, 1), (7, 100)] {
+            let whole = rehearse(pace(surge, step, 10), START, None);
+            for moment in &whole {
+                let moments = rehearse(pace(surge, step, 10), START, Some(moment.at));
+                for Moment { old, new, .. } in &moments {
+                    assert!(old.capacity + new.capacity <= 100 + surge, "{surge}/{step} at {moment:?}");
+                    assert!(old.weight <= old.capacity && new.weight <= new.capacity, "{surge}/{step}");
+                    assert_eq!(old.weight + new.weight, 100);
+                }
+                let last = moments.last().unwrap();
+                assert_eq!((last.old.capacity, last.old.weight, last.new.capacity), (100, 100, 0));
+            }
+        }
+    }
+
+    #[test]
+    fn going_back_moves_at_once_what_the_old_version_can_carry() {
+        let moments = rehearse(pace(20, 5, 10), START, Some(Duration::from_secs(100)));
+        let turn = moments.iter().find(|m| m.reason.code == "MovingTrafficBack").unwrap();
+        assert_eq!((turn.at.as_secs(), turn.old.weight, turn.old.capacity), (100, 80, 80));
+        let last = moments.last().unwrap();
+        assert_eq!(last.at.as_secs(), 130, "one start of the old version and no pace");
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! The last is convergence under a fair world, on a finite graph; a dead end of budgets or weights fails it.
 
 // Several test binaries include this file, and not each uses all of it.
-#![allow(dead_code)]
+#![allow(dead_code, clippy::panic)]
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -34,11 +34,22 @@ where
     M::State: Clone + Debug + Eq + Hash + PartialEq + Send + Sync + 'static,
     M::Action: Clone + Debug + PartialEq + Send + Sync,
 {
+    let explored = quietly(name, model, goal);
+    println!("{name}: {} states, {} transitions", explored.states, explored.transitions);
+    explored
+}
+
+/// The same without a word, for one of many worlds.
+pub fn quietly<M>(name: &str, model: M, goal: impl Fn(&M::State) -> bool) -> Explored
+where
+    M: Model + Send + Sync + Clone + 'static,
+    M::State: Clone + Debug + Eq + Hash + PartialEq + Send + Sync + 'static,
+    M::Action: Clone + Debug + PartialEq + Send + Sync,
+{
     let explored = converges(name, &model, goal);
     if !model.properties().is_empty() {
-        model.checker().threads(2).spawn_bfs().join().assert_properties();
+        model.checker().spawn_bfs().join().assert_properties();
     }
-    println!("{name}: {} states, {} transitions", explored.states, explored.transitions);
     explored
 }
 
@@ -108,7 +119,8 @@ impl<S: Clone + Debug + Eq + Hash> Graph<S> {
         if let Some(index) = seen.get(&state) {
             return *index;
         }
-        let index = u32::try_from(self.states.len()).expect("should be fewer than four thousand million states");
+        let index =
+            u32::try_from(self.states.len()).expect("should be fewer than four thousand million states");
         seen.insert(state.clone(), index);
         self.states.push(state);
         self.next.push(Vec::new());

@@ -1,0 +1,314 @@
+//! One movement for every direction: traffic goes as far as ready units allow, and units follow traffic.
+
+use super::{Action, Decision, Observed, VersionId, Wanted, Weights, weights};
+use crate::reason::{Reason, Time};
+
+/// How far traffic may go now, and what for.
+pub(super) struct Goal {
+    /// The share that `to` may have, in percent.
+    pub(super) percent: u32,
+    /// The units that `to` should have, if they fit.
+    pub(super) units: u32,
+    /// The units without which the goal is not reached; `from` makes room for these.
+    pub(super) least: u32,
+    /// Whether `from` gives up what it has left once `to` has everything.
+    pub(super) frees: bool,
+    /// Whether this is a step forward: it waits until the data plane confirmed the one before, and its time counts.
+    pub(super) forward: bool,
+    /// What is said when the goal is reached.
+    pub(super) reached: Decision,
+}
+
+impl Goal {
+    /// All traffic and all units, as fast as units allow.
+    pub(super) fn everything(wanted: &Wanted, reached: Decision) -> Self {
+        let units = wanted.replicas;
+        Self { percent: 100, units, least: units, frees: true, forward: false, reached }
+    }
+}
+
+/// The next thing on the way of `to` toward its goal, at the cost of `from`.
+pub(super) fn shift(
+    wanted: &Wanted,
+    observed: &Observed,
+    to: VersionId,
+    from: VersionId,
+    goal: Goal,
+) -> Decision {
+    raise(wanted, observed, to, &goal)
+        .or_else(|| weigh(wanted, observed, to, from, &goal))
+        .or_else(|| lower(wanted, observed, to, from, &goal))
+        .or_else(|| wait(wanted, observed, to, &goal))
+        .unwrap_or(goal.reached)
+}
+
+/// More units for `to`, as far as there is room. Never fewer: that is [`lower`]'s and [`repair`]'s.
+fn raise(wanted: &Wanted, observed: &Observed, to: VersionId, goal: &Goal) -> Option<Decision> {
+    let version = observed.version(to);
+    let units = goal.units.min(observed.room(to, wanted.ceiling()));
+    (units > version.asked).then(|| {
+        let what = match goal.units {
+            wanted if wanted == units => format!("asking for {}", count(units)),
+            wanted => format!("asking for {units} of {}: that is what fits", count(wanted)),
+        };
+        (Action::Ask(to, units), Reason::new("Raising", what))
+    })
+}
+
+/// More traffic for `to`, as far as its ready units carry it.
+fn weigh(
+    wanted: &Wanted,
+    observed: &Observed,
+    to: VersionId,
+    from: VersionId,
+    goal: &Goal,
+) -> Option<Decision> {
+    let version = observed.version(to);
+    let has_route = observed.route.total() > 0;
+    if goal.forward && has_route && !observed.is_settled() {
+        return None;
+    }
+    // A service that is scaled to nothing has no unit that could be ready.
+    let may_serve = version.ready > 0 && (version.proven || observed.route.of(to) > 0);
+    if wanted.replicas > 0 && !may_serve {
+        return None;
+    }
+    let weights = share(wanted, observed, to, from, goal.percent);
+    grows(&observed.route, &weights, to).then(|| {
+        let (ready, percent) = (count(version.ready), weights.percent(to));
+        let what = format!("moving traffic: {ready} ready, which can carry {percent}% of it");
+        (Action::Weigh(weights, goal.forward), Reason::new("MovingTraffic", what))
+    })
+}
+
+/// The weights that `to` should have now on its way to `percent`.
+fn share(wanted: &Wanted, observed: &Observed, to: VersionId, from: VersionId, percent: u32) -> Weights {
+    if to == from || wanted.replicas == 0 {
+        return Weights::all(to);
+    }
+    if planted!("units-that-were-asked-for-count-as-ready") {
+        return weights::toward(to, from, percent, observed.version(to).asked, wanted.carrying());
+    }
+    if planted!("a-rollback-flips-all-traffic-at-once") && to != wanted.target {
+        return Weights::all(to);
+    }
+    weights::toward(to, from, percent, observed.version(to).ready, wanted.carrying())
+}
+
+/// Whether `to` has a larger share in `after` than in `before`.
+fn grows(before: &Weights, after: &Weights, to: VersionId) -> bool {
+    let (was, is) = (u64::from(before.of(to)), u64::from(after.of(to)));
+    was * u64::from(after.total()) < is * u64::from(before.total()) || (before.total() == 0 && is > 0)
+}
+
+/// Fewer units for `from`: what its traffic no longer needs, where `to` needs the room or has everything.
+fn lower(
+    wanted: &Wanted,
+    observed: &Observed,
+    to: VersionId,
+    from: VersionId,
+    goal: &Goal,
+) -> Option<Decision> {
+    let version = observed.version(from);
+    let wants_room = observed.version(to).asked < goal.least;
+    let has_everything = goal.frees && observed.route.is_all(to);
+    let is_settled = observed.is_settled() || planted!("capacity-goes-before-the-route-is-confirmed");
+    if to == from || !is_settled || !(wants_room || has_everything) {
+        return None;
+    }
+    let kept = kept(wanted, observed, from, to);
+    (kept < version.asked).then(|| {
+        let going = count(version.asked - kept);
+        let what = match kept {
+            0 => format!("letting {going} go: no traffic is left for it"),
+            _ => format!("letting {going} go: {kept} can carry what is left of its traffic"),
+        };
+        (Action::Ask(from, kept), Reason::new("Lowering", what))
+    })
+}
+
+fn count(units: u32) -> String {
+    if units == 1 { "1 unit".to_owned() } else { format!("{units} units") }
+}
+
+/// The units that a version must keep: what its traffic needs, and what the other one lacks to the floor.
+fn kept(wanted: &Wanted, observed: &Observed, id: VersionId, other: VersionId) -> u32 {
+    if planted!("capacity-is-judged-by-weight-alone") {
+        return observed.needed(id, wanted.floor());
+    }
+    let lacking = wanted.floor().saturating_sub(observed.version(other).ready);
+    let serves = observed.has_traffic(id);
+    observed.needed(id, wanted.floor()).max(if serves { lacking } else { 0 })
+}
+
+/// What the movement waits for; nothing when the goal is reached.
+fn wait(wanted: &Wanted, observed: &Observed, to: VersionId, goal: &Goal) -> Option<Decision> {
+    let version = observed.version(to);
+    if !observed.is_settled() && observed.route.total() > 0 {
+        let what = "waiting for the data plane to confirm the weights";
+        return Some(waiting(wanted, observed, "WaitingForRoute", what.to_owned()));
+    }
+    let (weight, total) = (u64::from(observed.route.of(to)), u64::from(observed.route.total()));
+    let has_share = weight * 100 >= u64::from(goal.percent) * total && (total > 0 || goal.percent == 0);
+    let carries_it = version.ready >= observed.needed(to, wanted.floor());
+    if has_share && carries_it && version.asked >= goal.least {
+        return None;
+    }
+    if version.ready > 0 && !version.proven && observed.route.of(to) == 0 {
+        let what = "waiting for the end-to-end probe of the new version";
+        return Some(waiting(wanted, observed, "WaitingForProbe", what.to_owned()));
+    }
+    if version.ready < version.asked {
+        let what = format!("waiting for units to be ready: {} of {}", version.ready, version.asked);
+        return Some(waiting(wanted, observed, "WaitingForReady", what));
+    }
+    let what = format!("waiting for room for {} units", goal.least);
+    Some(waiting(wanted, observed, "WaitingForRoom", what))
+}
+
+/// A wait that the progress deadline ends.
+pub(super) fn waiting(wanted: &Wanted, observed: &Observed, code: &'static str, what: String) -> Decision {
+    let reason = Reason::new(code, what).since(observed.rollout.progressed_at);
+    let reason = match wanted.progress_deadline {
+        Some(time) => reason.until(observed.rollout.progressed_at + time).then("the rollout has failed"),
+        None => reason,
+    };
+    (Action::Wait, reason)
+}
+
+/// The first version: there is nothing to take traffic from.
+pub(super) fn first(wanted: &Wanted, observed: &Observed) -> Decision {
+    let target = wanted.target;
+    let promote = (Action::Promote(target), Reason::new("Promoted", "the first version serves"));
+    // A stray of an earlier try has neither traffic nor a successor: it only takes room.
+    if let Some(stray) = observed.versions.iter().find(|v| v.id != target) {
+        return discard(stray.id, observed);
+    }
+    shift(wanted, observed, target, target, Goal::everything(wanted, promote))
+}
+
+/// Nothing but the right number of units.
+pub(super) fn scale(wanted: &Wanted, observed: &Observed, current: VersionId) -> Decision {
+    let done = (Action::Done, Reason::new("Idle", "every unit is of the wanted version"));
+    if observed.version(current).asked > wanted.replicas {
+        let what = format!("{} units are wanted", wanted.replicas);
+        return (Action::Ask(current, wanted.replicas), Reason::new("Scaling", what));
+    }
+    shift(wanted, observed, current, current, Goal::everything(wanted, done))
+}
+
+/// Traffic for versions with no unit left is lost: whoever has one takes it, crowded or not and in whatever phase.
+pub(super) fn rescue(wanted: &Wanted, observed: &Observed, current: VersionId) -> Option<Decision> {
+    let is_alive = |id: VersionId| observed.version(id).ready > 0;
+    if wanted.replicas == 0 || observed.route.total() == 0 || observed.route.versions().any(is_alive) {
+        return None;
+    }
+    let others = observed.versions.iter().map(|version| version.id);
+    let mut candidates = [current, wanted.target].into_iter().chain(others);
+    let rescuer = candidates.find(|id| is_alive(*id) && observed.version(*id).proven)?;
+    let what = "no version that has traffic has a unit left that is ready";
+    Some((Action::Weigh(Weights::all(rescuer), false), Reason::new("Rescuing", what)))
+}
+
+/// A version that nobody wants any more: its traffic goes back to the current one, and then it goes itself.
+pub(super) fn stray(
+    wanted: &Wanted,
+    observed: &Observed,
+    stray: VersionId,
+    current: VersionId,
+    now: Time,
+) -> Decision {
+    // It carries everything and the current one has nothing left: then it is what users have, and what to start from.
+    let carries_all = observed.route.is_all(stray) && observed.is_settled();
+    if carries_all && observed.version(current).ready == 0 && observed.version(stray).ready > 0 {
+        let what = "it carries everything while the version before has no unit left";
+        return (Action::Promote(stray), Reason::new("Promoted", what));
+    }
+    away(wanted, observed, stray, current, now)
+}
+
+/// Keeps the bounds when something else moved them: replicas were changed, or units were.
+pub(super) fn repair(
+    wanted: &Wanted,
+    observed: &Observed,
+    current: VersionId,
+    target: VersionId,
+) -> Option<Decision> {
+    trim(wanted, observed, current, target).or_else(|| top_up(wanted, observed, current, target))
+}
+
+/// Fewer units are wanted than there are: whoever has more than its traffic needs gives.
+fn trim(wanted: &Wanted, observed: &Observed, current: VersionId, target: VersionId) -> Option<Decision> {
+    let asked: u32 = observed.versions.iter().map(|v| v.asked).sum();
+    let excess = asked.saturating_sub(wanted.ceiling());
+    if excess == 0 {
+        return None;
+    }
+    [(target, current), (current, target)].into_iter().find_map(|(id, other)| {
+        let asked = observed.version(id).asked;
+        let spare = asked.saturating_sub(kept(wanted, observed, id, other));
+        (spare > 0).then(|| {
+            let units = asked - spare.min(excess);
+            let what = format!("{} units at most may exist", wanted.ceiling());
+            (Action::Ask(id, units), Reason::new("Trimming", what))
+        })
+    })
+}
+
+/// More units are wanted than there are: each version is asked for what its traffic needs.
+fn top_up(wanted: &Wanted, observed: &Observed, current: VersionId, target: VersionId) -> Option<Decision> {
+    [current, target].into_iter().filter(|id| observed.exists(*id)).find_map(|id| {
+        let units = observed.needed(id, wanted.floor()).min(observed.room(id, wanted.ceiling()));
+        (units > observed.version(id).asked).then(|| {
+            let what = format!("its traffic needs {units} units");
+            (Action::Ask(id, units), Reason::new("Raising", what))
+        })
+    })
+}
+
+/// Away from a version: back to where its traffic came from, and then it goes.
+pub(super) fn away(
+    wanted: &Wanted,
+    observed: &Observed,
+    from: VersionId,
+    to: VersionId,
+    now: Time,
+) -> Decision {
+    if let Some(decision) = repair(wanted, observed, to, from) {
+        return decision;
+    }
+    if !observed.has_traffic(from) || (planted!("a-third-version-drops-the-second") && wanted.target != to) {
+        let kept = observed.retained.filter(|(version, until)| *version == from && now < *until);
+        return match kept.filter(|_| wanted.target == to) {
+            Some((_, until)) => retained(wanted, observed, to, until),
+            None => discard(from, observed),
+        };
+    }
+    let reached = (Action::Wait, Reason::new("RolledBack", "traffic is back"));
+    shift(wanted, observed, to, from, Goal::everything(wanted, reached))
+}
+
+/// The version before stays as it is for a while; the current one is looked after meanwhile.
+fn retained(wanted: &Wanted, observed: &Observed, current: VersionId, until: Time) -> Decision {
+    match scale(wanted, observed, current) {
+        (Action::Done, _) => {
+            let what = "the version before is kept, ready to take over again";
+            (Action::Wait, Reason::new("Retaining", what).until(until).then("it goes"))
+        }
+        decision => decision,
+    }
+}
+
+/// A version without traffic loses its units and then goes.
+fn discard(id: VersionId, observed: &Observed) -> Decision {
+    let version = observed.version(id);
+    if version.asked > 0 {
+        let what = "it has no traffic and nobody wants it";
+        return (Action::Ask(id, 0), Reason::new("Retiring", what));
+    }
+    if version.live > 0 {
+        let what = format!("waiting for {} units to be gone", version.live);
+        return (Action::Wait, Reason::new("WaitingForGone", what).then("the version goes"));
+    }
+    (Action::Retire(id), Reason::new("Retiring", "it has no units left"))
+}

@@ -1,0 +1,248 @@
+//! How far traffic may go now: the strategies.
+
+use std::time::Duration;
+
+use super::{Action, Decision, Observed, Phase, Verdict, VersionId, Wanted, movement, movement::Goal};
+use crate::{
+    budget::Amount,
+    reason::{Reason, Time},
+};
+
+/// How traffic moves forward.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Policy {
+    /// As units become ready.
+    Rolling,
+    /// All at once, when everything of the new version is ready.
+    BlueGreen {
+        /// Go on without a person.
+        auto_promote: bool,
+        /// How long the new version is looked at first.
+        delay: Duration,
+        /// Its units until then.
+        preview: Amount,
+        /// How long the old version stays afterwards, ready to take over again.
+        retain: Duration,
+    },
+    /// By a list of steps.
+    Canary(Vec<Step>),
+    /// By equal steps of traffic, each after an interval.
+    Incremental {
+        /// The share that moves, in percent.
+        step: u32,
+        /// The time between two moves.
+        interval: Duration,
+    },
+    /// Inside the one set that there is: for services whose second copy does not fit.
+    InPlace,
+    /// Stop, then start.
+    Recreate,
+}
+
+/// A step of a canary.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// This share, in percent, with at least so many units.
+    Weight(u32, Option<Amount>),
+    /// A wait, or until a person goes on.
+    Pause(Option<Duration>),
+    /// The checks are watched for so long, and must pass.
+    Analysis(Duration),
+}
+
+/// Whether only a person can make it go on: then no deadline runs.
+pub(super) fn waits_for_a_person(wanted: &Wanted, observed: &Observed) -> bool {
+    match &wanted.policy {
+        Policy::Canary(steps) => {
+            matches!(steps.get(observed.rollout.step as usize), Some(Step::Pause(_) | Step::Analysis(_)))
+        }
+        Policy::BlueGreen { .. } => observed.version(wanted.target).ready >= wanted.carrying(),
+        Policy::Rolling | Policy::Incremental { .. } | Policy::InPlace | Policy::Recreate => false,
+    }
+}
+
+/// The next thing on the way to the target.
+pub(super) fn forward(wanted: &Wanted, observed: &Observed, current: VersionId, now: Time) -> Decision {
+    let target = wanted.target;
+    let promote =
+        (Action::Promote(target), Reason::new("Promoted", "the new version carries everything and is ready"));
+    // Recreate takes units from traffic on purpose; everyone else gives back what is missing first.
+    if wanted.policy != Policy::Recreate
+        && let Some(decision) = movement::repair(wanted, observed, current, target)
+    {
+        return decision;
+    }
+    match &wanted.policy {
+        // A service to be updated in place that has no set yet gets one like any other.
+        Policy::Rolling | Policy::InPlace => {
+            movement::shift(wanted, observed, target, current, whole(wanted, promote))
+        }
+        Policy::Incremental { step, interval } => {
+            incremental(wanted, observed, current, now, (*step, *interval), promote)
+        }
+        Policy::Canary(steps) => canary(wanted, observed, current, now, steps, promote),
+        Policy::BlueGreen { auto_promote, delay, preview, .. } => {
+            blue_green(wanted, observed, current, now, (*auto_promote, *delay, *preview), promote)
+        }
+        Policy::Recreate => recreate(wanted, observed, current, promote),
+    }
+}
+
+fn whole(wanted: &Wanted, reached: Decision) -> Goal {
+    Goal { forward: true, ..Goal::everything(wanted, reached) }
+}
+
+fn incremental(
+    wanted: &Wanted,
+    observed: &Observed,
+    current: VersionId,
+    now: Time,
+    (step, interval): (u32, Duration),
+    promote: Decision,
+) -> Decision {
+    let target = wanted.target;
+    let share = observed.route.percent(target);
+    let next = observed.rollout.moved_at.map(|at| at + interval).filter(|time| now < *time);
+    let next = next.filter(|_| !planted!("the-interval-starts-anew-after-a-restart"));
+    let percent = if next.is_some() { share } else { (share + step).min(100) };
+    // The old version makes room as its traffic moves.
+    let goal = Goal { percent, ..whole(wanted, promote) };
+    let decision = movement::shift(wanted, observed, target, current, goal);
+    match (next, &decision.0) {
+        // What is reached now is only the step before: the next one has its time.
+        (Some(time), Action::Promote(_)) if share < 100 => {
+            let what = format!("waiting {}s between two steps", interval.as_secs());
+            let then = format!("{}% of the traffic moves", (share + step).min(100));
+            (Action::Wait, Reason::new("WaitingForInterval", what).until(time).then(then))
+        }
+        (Some(time), Action::Wait) if share < 100 => {
+            let (action, reason) = decision;
+            let until = reason.until.map_or(time, |until| until.min(time));
+            (action, Reason { until: Some(until), ..reason })
+        }
+        _ => decision,
+    }
+}
+
+fn canary(
+    wanted: &Wanted,
+    observed: &Observed,
+    current: VersionId,
+    now: Time,
+    steps: &[Step],
+    promote: Decision,
+) -> Decision {
+    let index = observed.rollout.step;
+    let enter_next = |what: String| (Action::EnterStep(index + 1), Reason::new("StepDone", what));
+    match steps.get(index as usize) {
+        Some(Step::Weight(percent, units)) => {
+            let needed = Amount::Percent(*percent).ceil_of(wanted.carrying()).max(1);
+            let units = units.map_or(needed, |units| units.ceil_of(wanted.replicas).max(needed));
+            let (units, least) = if *percent >= 100 {
+                (wanted.replicas, wanted.replicas)
+            } else {
+                (units.min(wanted.replicas), needed.min(wanted.replicas))
+            };
+            let reached = enter_next(format!("the new version has {percent}% of the traffic"));
+            let goal =
+                Goal { percent: (*percent).min(100), units, least, frees: true, forward: true, reached };
+            movement::shift(wanted, observed, wanted.target, current, goal)
+        }
+        Some(Step::Pause(Some(time))) => {
+            let until = observed.rollout.step_since + *time;
+            let reason = Reason::new("Paused", "a pause of the canary").since(observed.rollout.step_since);
+            if now < until {
+                (Action::Wait, reason.until(until).then("the next step"))
+            } else {
+                enter_next("the pause is over".to_owned())
+            }
+        }
+        Some(Step::Pause(None)) => {
+            let reason = Reason::new("Paused", "a pause of the canary").since(observed.rollout.step_since);
+            (Action::Wait, reason.then("a person promotes it"))
+        }
+        Some(Step::Analysis(time)) => analysis(observed, now, *time, enter_next),
+        None => movement::shift(wanted, observed, wanted.target, current, whole(wanted, promote)),
+    }
+}
+
+fn analysis(
+    observed: &Observed,
+    now: Time,
+    time: Duration,
+    enter_next: impl Fn(String) -> Decision,
+) -> Decision {
+    let until = observed.rollout.step_since + time;
+    let reason = |what: &str| Reason::new("Analysing", what).since(observed.rollout.step_since);
+    match observed.rollout.verdict {
+        Verdict::Open if now >= until && planted!("no-verdict-is-a-good-verdict") => {
+            enter_next(String::new())
+        }
+        Verdict::Passed if now >= until => enter_next("the checks passed".to_owned()),
+        // Waiting for data is not failing: without a verdict it goes on.
+        _ if now >= until => {
+            (Action::Wait, reason("waiting for a verdict of the checks").then("the next step"))
+        }
+        _ => (Action::Wait, reason("the checks are watched").until(until).then("the next step")),
+    }
+}
+
+fn blue_green(
+    wanted: &Wanted,
+    observed: &Observed,
+    current: VersionId,
+    now: Time,
+    (auto_promote, delay, preview): (bool, Duration, Amount),
+    promote: Decision,
+) -> Decision {
+    let target = wanted.target;
+    let version = observed.version(target);
+    let is_promoted = observed.rollout.step > 0;
+    // One flip and no shares: until then the new version has no traffic, however many of its units are ready.
+    if observed.route.of(target) > 0 || (is_promoted && version.ready >= wanted.carrying()) {
+        // The old version stays whole until it is promoted away from, and then as long as it is to be kept.
+        let goal = Goal { frees: false, ..whole(wanted, promote) };
+        return movement::shift(wanted, observed, target, current, goal);
+    }
+    let preview = preview.ceil_of(wanted.replicas).clamp(1, wanted.replicas.max(1)).min(wanted.replicas);
+    let units = if is_promoted { wanted.replicas } else { preview };
+    if is_promoted || version.ready < preview || !version.proven || version.asked < preview {
+        let what = format!("waiting for units to be ready: {} of {units}", version.ready);
+        let reached = movement::waiting(wanted, observed, "WaitingForReady", what);
+        let goal = Goal { percent: 0, units, least: units, frees: false, forward: true, reached };
+        return movement::shift(wanted, observed, target, current, goal);
+    }
+    let until = observed.rollout.step_since + delay;
+    let look =
+        Reason::new("Previewing", "the new version can be looked at").since(observed.rollout.step_since);
+    if !auto_promote {
+        return (Action::Wait, look.then("a person promotes it"));
+    }
+    if now < until {
+        return (Action::Wait, look.until(until).then("all traffic moves"));
+    }
+    (Action::EnterStep(1), Reason::new("StepDone", "the new version is proven"))
+}
+
+/// Down first: for services of which not even one more unit fits.
+fn recreate(wanted: &Wanted, observed: &Observed, current: VersionId, promote: Decision) -> Decision {
+    let old = observed.version(current);
+    if old.asked > 0 {
+        return (
+            Action::Ask(current, 0),
+            Reason::new("Stopping", "the old version stops before the new one starts"),
+        );
+    }
+    if old.live > 0 {
+        let what = format!("waiting for {} units of the old version to be gone", old.live);
+        return (Action::Wait, Reason::new("WaitingForGone", what).then("the new version starts"));
+    }
+    movement::shift(wanted, observed, wanted.target, current, whole(wanted, promote))
+}
+
+/// The phase in which every rollout begins.
+impl Default for Phase {
+    fn default() -> Self {
+        Self::Forward
+    }
+}

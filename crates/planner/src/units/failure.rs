@@ -1,0 +1,116 @@
+//! What counts as a failure, and what is done about it.
+
+use std::time::Duration;
+
+use super::{Op, Phase, RestartPolicy, Unit, UnitSpec, missing, release};
+use crate::{Reason, Time};
+
+/// The wait before the second recreation in a row. The first is immediate: most failures are single. Ten seconds is
+/// where the kubelet starts for containers.
+pub const BACK_OFF_START: Duration = Duration::from_secs(10);
+
+/// The longest wait between two recreations: five minutes, the kubelet's own. A unit that loads a model for longer than
+/// that is not slowed down by it, and one that fails at once costs the cluster 12 starts an hour.
+pub const BACK_OFF_CAP: Duration = Duration::from_mins(5);
+
+/// A unit that was ready for ten minutes has recovered: its next failure is a new one.
+pub const STEADY_AFTER: Duration = Duration::from_mins(10);
+
+/// How long to wait after the last of so many recreations in a row.
+pub fn back_off(recreations: u32) -> Duration {
+    match recreations {
+        0 => Duration::ZERO,
+        // Five doublings reach the cap.
+        n => BACK_OFF_CAP.min(BACK_OFF_START * (1 << (n - 1).min(5))),
+    }
+}
+
+/// One thing that went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Failure {
+    /// The pod's node is lost.
+    Lost(u32),
+    /// The pod has ended.
+    Ended(u32),
+    /// A container restarted, beyond the baseline.
+    Restarted(u32),
+    /// The pod was there and is not.
+    Vanished(u32),
+}
+
+/// Whether a failure of one pod is a failure of all.
+fn together(spec: &UnitSpec, unit: &Unit) -> bool {
+    match spec.restart {
+        RestartPolicy::RecreateOnPodRestart => true,
+        RestartPolicy::RecreateAfterStart => unit.history.started,
+        RestartPolicy::None => false,
+    }
+}
+
+/// The most severe failure that is not answered. Pods that terminate and pods of another incarnation are not looked at.
+pub(super) fn find(spec: &UnitSpec, unit: &Unit) -> Option<Failure> {
+    let together = together(spec, unit);
+    let pods = unit.own_pods().filter_map(|pod| match pod {
+        pod if pod.node_lost => Some(Failure::Lost(pod.index)),
+        pod if pod.terminating => None,
+        pod if pod.phase == Phase::Ended => Some(Failure::Ended(pod.index)),
+        pod if together && pod.restarts > pod.restarts_baseline => Some(Failure::Restarted(pod.index)),
+        _ => None,
+    });
+    pods.chain(vanished(spec, unit)).min()
+}
+
+/// A pod that is not there was there if the unit had started, or if it is the leader that its workers were made for.
+fn vanished(spec: &UnitSpec, unit: &Unit) -> Option<Failure> {
+    let index = missing(spec, unit).first().copied()?;
+    let orphaned = index == 0 && unit.own_pods().next().is_some();
+    (unit.history.started || orphaned).then_some(Failure::Vanished(index))
+}
+
+/// What to do about a failure, and nothing if there is none or if creating the pod again is all.
+pub(super) fn answer(spec: &UnitSpec, unit: &Unit, now: Time) -> Option<(Vec<Op>, Reason)> {
+    let together = together(spec, unit);
+    match find(spec, unit) {
+        Some(failure) if together => Some(recreate(unit, failure, now)),
+        Some(Failure::Lost(index) | Failure::Ended(index)) => {
+            let ops = release(unit.own_pods().filter(|pod| pod.index == index));
+            Some((
+                ops,
+                Reason::new("ReplacingPod", format!("pod {index} will not run again")).then("it is created"),
+            ))
+        }
+        _ if together && unit.own_pods().any(|pod| pod.terminating) => {
+            let what = "waiting for a pod that somebody deleted to be gone";
+            Some((Vec::new(), Reason::new("WaitingForTermination", what).then("the unit is recreated")))
+        }
+        _ => None,
+    }
+}
+
+/// The whole unit again: the record first, so that this failure is answered once, whatever happens to the deletes.
+fn recreate(unit: &Unit, failure: Failure, now: Time) -> (Vec<Op>, Reason) {
+    let what = failure.text();
+    let wait =
+        unit.history.last_recreation.map(|at| (at, at.saturating_add(back_off(unit.history.recreations))));
+    // A lost node is no crash loop: its unit comes back at once.
+    let held = wait.filter(|(_, until)| now < *until && !matches!(failure, Failure::Lost(_)));
+    if let Some((since, until)) = held {
+        let what = format!("{what}; backing off after {} recreations", unit.history.recreations);
+        let reason = Reason::new("BackingOff", what).since(since).until(until);
+        return (Vec::new(), reason.then("the unit is recreated"));
+    }
+    let mut ops = vec![Op::RecordRecreation { incarnation: unit.history.incarnation.saturating_add(1) }];
+    ops.extend(release(unit.own_pods()));
+    (ops, Reason::new("RecreatingUnit", what).then("new pods are created when the old ones are gone"))
+}
+
+impl Failure {
+    fn text(self) -> String {
+        match self {
+            Self::Lost(index) => format!("the node of pod {index} is lost"),
+            Self::Ended(index) => format!("pod {index} has ended"),
+            Self::Restarted(index) => format!("a container of pod {index} restarted"),
+            Self::Vanished(index) => format!("pod {index} is gone"),
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Going in two writes: out of service, then delete.
+
+use std::time::Duration;
+
+use super::{Op, Unit, UnitSpec, is_ready, release};
+use crate::{Reason, Time};
+
+/// How long a unit may finish what it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Drain {
+    /// Until every gateway has noticed that it is out of service.
+    pub settle: Duration,
+    /// After that, for its requests, where nobody counts them.
+    pub drain: Duration,
+    /// From when it is out of service: the most, where somebody counts them.
+    pub deadline: Duration,
+}
+
+/// Whether a leaving unit may be deleted.
+pub(super) fn is_done(spec: &UnitSpec, unit: &Unit, now: Time) -> bool {
+    let over = until(spec, unit).is_none_or(|until| now >= until);
+    !unit.in_service && (over || unit.in_flight == Some(0) || !is_ready(spec, unit))
+}
+
+/// When the drain ends at the latest; nothing, where it never served.
+fn until(spec: &UnitSpec, unit: &Unit) -> Option<Time> {
+    let Drain { settle, drain, deadline } = spec.drain;
+    let most = if unit.in_flight.is_some() { deadline } else { settle.saturating_add(drain) };
+    unit.draining_since.map(|since| since.saturating_add(most))
+}
+
+/// The next write of a unit that goes.
+pub(super) fn plan(spec: &UnitSpec, unit: &Unit, now: Time) -> (Vec<Op>, Reason) {
+    let waiting =
+        || Reason::new("WaitingForTermination", "waiting for the pods of a retired unit to be gone");
+    let terminating = unit.pods.iter().any(|pod| pod.terminating);
+    match unit.draining_since {
+        _ if unit.pods.is_empty() => (Vec::new(), Reason::new("Retired", "all pods are gone")),
+        _ if unit.in_service => {
+            let reason = Reason::new("TakingOutOfService", "chosen to go, and still in service");
+            (vec![Op::TakeOutOfService], reason.then("it finishes its requests"))
+        }
+        _ if terminating => (release(unit.pods.iter()), waiting()),
+        Some(since) if !is_done(spec, unit, now) => {
+            let what = unit.in_flight.map_or_else(
+                || "waiting for requests that nobody counts".to_owned(),
+                |count| format!("waiting for {count} requests to finish"),
+            );
+            let reason = Reason::new("WaitingForDrain", what).since(since).then("its pods are deleted");
+            (Vec::new(), Reason { until: until(spec, unit), ..reason })
+        }
+        _ => {
+            let ops = release(unit.pods.iter());
+            (ops, Reason::new("DeletingUnit", "out of service and drained"))
+        }
+    }
+}
