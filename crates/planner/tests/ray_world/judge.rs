@@ -1,0 +1,121 @@
+//! What must never happen, judged by what the operator saw and by what is.
+
+use std::collections::BTreeSet;
+
+use planner::ray::{Group, Ledger, Observed, Phase, Pod, Role, Slot, Spec, Why};
+
+use super::{World, slot};
+
+impl World {
+    /// Judges what is newly decided, by what was seen.
+    pub(super) fn judge(&mut self, spec: &Spec, observed: &Observed, record: &Ledger) {
+        let condemned = |ledger: &Ledger, pod: &Pod| {
+            ledger.0.get(&pod.slot()).is_some_and(|entry| {
+                pod.incarnation < entry.floor || entry.condemned.as_ref() == Some(&pod.uid)
+            })
+        };
+        let head = Self::head_healthy(&observed.pods);
+        let mut evicts = false;
+        for pod in observed.pods.iter().filter(|pod| !pod.terminating) {
+            if !condemned(record, pod) || condemned(&observed.ledger, pod) {
+                continue;
+            }
+            let Some(why) = record.0.get(&pod.slot()).and_then(|entry| entry.why) else {
+                self.breaks(format!("{} goes without a reason", pod.name));
+                continue;
+            };
+            if pod.role != Role::Head {
+                self.judge_worker(spec, observed, pod, why, head);
+            }
+            evicts |= why == Why::Unhealthy;
+        }
+        if evicts {
+            self.judge_budget(spec);
+        }
+    }
+
+    fn judge_budget(&mut self, spec: &Spec) {
+        for group in &spec.groups {
+            let of = |slot: &&Slot| matches!(slot, Slot::Replica { group: name, .. } if *name == group.name);
+            let away = self.evicted.iter().filter(of).count();
+            let pods = away * group.hosts as usize;
+            if away > 1 && pods > group.eviction_budget() as usize {
+                let what =
+                    format!("{pods} pods of group {} are evicted at once: {:?}", group.name, self.evicted);
+                self.breaks(what);
+            }
+        }
+    }
+
+    fn judge_worker(&mut self, spec: &Spec, observed: &Observed, pod: &Pod, why: Why, head: bool) {
+        let wished = matches!(
+            why,
+            Why::WorkersToDelete
+                | Why::ScaledDown
+                | Why::Suspended
+                | Why::TemplateChanged
+                | Why::GroupRemoved
+        );
+        let siblings: Vec<&Pod> = observed.pods.iter().filter(|other| other.slot() == pod.slot()).collect();
+        let ending = siblings.iter().any(|other| other.terminating);
+        let alive = siblings.iter().any(|other| other.phase != Phase::Failed);
+        if spec.fault_tolerant && !head && !wished && !ending && alive {
+            self.breaks(format!("{} goes while the head is away: {why:?}", pod.name));
+        }
+        let Some(group) = spec.groups.iter().find(|g| pod.slot() == slot_of(g, pod)) else { return };
+        match why {
+            Why::WorkersToDelete => {
+                // A part that vanished before its replica started is made anew under its name: the replica is the same.
+                let meant = |other: &&Pod| group.hosts > 1 || self.meant.get(&other.name) == Some(&other.uid);
+                if group.workers_to_delete.is_empty() || !siblings.iter().any(meant) {
+                    self.breaks(format!("{} was not meant to go", pod.name));
+                }
+            }
+            Why::ScaledDown => {
+                let most = if spec.autoscaling { group.max } else { group.desired() };
+                let slots: BTreeSet<Slot> = observed.pods.iter().map(Pod::slot).collect();
+                let of =
+                    |slot: &&Slot| matches!(slot, Slot::Replica { group: name, .. } if *name == group.name);
+                if slots.iter().filter(of).count() <= most as usize {
+                    self.breaks(format!("{} goes although no more are there than wanted", pod.name));
+                }
+            }
+            Why::Unhealthy => {
+                self.evicted.insert(pod.slot());
+                return;
+            }
+            _ => {}
+        }
+        if wished || why == Why::HeadLost {
+            self.evicted.remove(&pod.slot());
+        }
+    }
+
+    /// Forgets evictions that are made good, or that no longer matter.
+    pub(super) fn look(&mut self) {
+        let mut evicted = std::mem::take(&mut self.evicted);
+        evicted.retain(|slot| {
+            let floor = self.ledger.0.get(slot).map_or(0, |entry| entry.floor);
+            let Slot::Replica { group, .. } = slot else { return false };
+            let Some(group) = self.spec.groups.iter().find(|wanted| wanted.name == *group) else {
+                return false;
+            };
+            let pods = || self.pods.iter().filter(|pod| pod.slot() == *slot);
+            let back = pods().filter(|pod| pod.incarnation >= floor && pod.ready_since.is_some()).count();
+            let needed = self.occupied(&group.name).len() < group.desired() as usize;
+            back < group.hosts as usize && (self.occupied(&group.name).contains(slot) || needed)
+        });
+        self.evicted = evicted;
+        let heads = |pod: &&Pod| pod.role == Role::Head && !pod.terminating && !pod.node_lost;
+        if self.pods.iter().filter(heads).count() > 1 {
+            self.breaks("two heads are in service".to_owned());
+        }
+    }
+}
+
+fn slot_of(group: &Group, pod: &Pod) -> Slot {
+    match pod.role {
+        Role::Head => Slot::Head,
+        Role::Worker { replica, .. } => slot(&group.name, replica),
+    }
+}
