@@ -112,7 +112,7 @@ fn the_seeds_example_is_rehearsed() {
     let example = "examples/rayservice-incremental-upgrade/rayservice.yaml";
     let table = support::stdout(&support::segue(&["plan", "-f", example]));
     assert!(table.contains("surge 20%, step 5%, every 10s"), "{table}");
-    assert!(table.ends_with("peak 120% of the capacity, 300s in all\n"), "{table}");
+    assert!(table.ends_with("300s in all, peak 120% of the capacity\n"), "{table}");
     let output = support::segue(&["plan", "-f", example, "-o", "json"]);
     let moments: Value = serde_json::from_slice(&output.stdout).unwrap();
     let moments = moments.as_array().unwrap();
@@ -125,6 +125,64 @@ fn the_seeds_example_is_rehearsed() {
     }
     let last = moments.last().unwrap();
     assert_eq!((&last["new"]["weight"], &last["old"]["capacity"]), (&Value::from(100), &Value::from(0)));
+}
+
+/// (old units, new units, new traffic) of a plan.
+fn rows(arguments: &[&str]) -> Vec<(i64, i64, i64)> {
+    let mut all = vec!["plan", "-o", "json"];
+    all.extend(arguments);
+    let output = support::segue(&all);
+    assert!(output.status.success(), "{}", support::stderr(&output));
+    let rows: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let number = |value: &Value| value.as_i64().unwrap();
+    let row = |row: &Value| {
+        (number(&row["old"]["units"]), number(&row["new"]["units"]), number(&row["new"]["weight"]))
+    };
+    rows.as_array().unwrap().iter().map(row).collect()
+}
+
+#[test]
+fn every_strategy_of_a_model_service_is_rehearsed_within_its_room() {
+    let folder = "examples/backendai-model-service-deployment";
+    for (file, most) in [("rolling", 5), ("canary", 5), ("blue-green", 8)] {
+        let rows = rows(&["-f", &format!("{folder}/{file}.yaml")]);
+        assert!(rows.iter().all(|(old, new, _)| old + new <= most), "{file}: {rows:?}");
+        assert!(rows.windows(2).all(|pair| pair[0].2 <= pair[1].2), "{file}: {rows:?}");
+        assert_eq!(rows.last(), Some(&(0, 4, 100)), "{file}");
+    }
+}
+
+#[test]
+fn a_rollback_is_rehearsed_too() {
+    let rows =
+        rows(&["-f", "examples/backendai-model-service-deployment/rolling.yaml", "--rollback-at", "100"]);
+    assert!(rows.iter().any(|(_, _, traffic)| *traffic > 0), "{rows:?}");
+    assert_eq!(rows.last(), Some(&(4, 0, 0)));
+}
+
+#[test]
+fn the_table_names_the_peak_of_each_resource_with_accelerators_first() {
+    let example = "examples/backendai-model-service-deployment/rolling.yaml";
+    let table = support::stdout(&support::segue(&["plan", "-f", example]));
+    let peak = table.split("peak 5 units").nth(1).unwrap();
+    let lines: Vec<&str> = peak.lines().skip(1).take(3).map(str::trim).collect();
+    assert_eq!(lines, ["nvidia.com/gpu: 5", "cpu: 20", "memory: 80Gi"], "{table}");
+    assert!(table.contains("faster: ") && table.contains("smaller: "), "{table}");
+}
+
+#[test]
+fn the_same_workload_is_no_new_version() {
+    let example = "examples/backendai-model-service-deployment/rolling.yaml";
+    let output = support::segue(&["plan", "-f", example, "--from", example]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(support::stderr(&output).contains("there is no new version"));
+}
+
+#[test]
+fn the_picture_in_the_readme_is_what_plan_draws() {
+    let example = "examples/rayservice-incremental-upgrade/rayservice.yaml";
+    let drawn = support::stdout(&support::segue(&["plan", "-f", example, "-o", "svg"]));
+    assert_eq!(drawn, support::read("docs/upgrade.svg"), "segue plan -f {example} -o svg > docs/upgrade.svg");
 }
 
 #[test]
