@@ -216,6 +216,19 @@ fn evictions_stay_within_a_tenth() {
 }
 
 #[test]
+fn an_eviction_counts_until_its_successor_is_ready_whatever_befalls_that() {
+    let mut world = well(big(5));
+    worker(&mut world, "g", 0, 0).marked_unhealthy = true;
+    let mut world = next(&next(&world));
+    worker(&mut world, "g", 1, 0).marked_unhealthy = true;
+    worker(&mut world, "g", 0, 0).phase = Phase::Failed;
+    world.ledger.0.values_mut().for_each(|entry| entry.at = Some(Duration::ZERO));
+    let plan = world.plan();
+    assert_eq!(deleted(&plan).iter().map(|(_, why)| *why).collect::<Vec<_>>(), [Why::PodFailed]);
+    assert!(codes(&plan).contains(&"EvictionBudgetSpent"));
+}
+
+#[test]
 fn correlated_trouble_stops_evictions() {
     let mut world = well(big(4));
     for index in 0..3 {

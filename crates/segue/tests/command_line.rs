@@ -153,6 +153,27 @@ fn every_strategy_of_a_model_service_is_rehearsed_within_its_room() {
 }
 
 #[test]
+fn sets_and_roles_are_rehearsed_too() {
+    let groups = rows(&["-f", "examples/lws-startup-policy/leaderworkerset.yaml"]);
+    assert!(groups.iter().all(|(old, new, _)| (1..=2).contains(&(old + new))), "{groups:?}");
+    assert_eq!(groups.last(), Some(&(0, 2, 100)));
+    let folder = "examples/modelserving-role-upgrade-order";
+    let (old, new) = (format!("{folder}/modelserving.yaml"), format!("{folder}/modelserving-v2.yaml"));
+    let replicas = rows(&["-f", &new, "--from", &old]);
+    // Two groups of eight, one replica at a time in one group at a time.
+    assert!(replicas.iter().all(|(old, new, _)| old + new >= 15), "{replicas:?}");
+    assert_eq!(replicas.last(), Some(&(0, 16, 100)));
+    let table = support::stdout(&support::segue(&["plan", "-f", &new, "--from", &old]));
+    let order: Vec<&str> = table
+        .lines()
+        .filter(|line| line.contains("group 1") && line.contains("replaces"))
+        .map(|line| line.split("replaces ").nth(1).unwrap().split('-').next().unwrap())
+        .collect();
+    let seed = ["decode", "prefill", "prefill", "prefill", "prefill", "decode", "decode", "decode"];
+    assert_eq!(order, seed);
+}
+
+#[test]
 fn a_rollback_is_rehearsed_too() {
     let rows =
         rows(&["-f", "examples/backendai-model-service-deployment/rolling.yaml", "--rollback-at", "100"]);

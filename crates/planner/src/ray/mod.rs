@@ -15,8 +15,8 @@
 //!   it. The kubelet's liveness probe remains the last resort.
 //! - **Evictions have a budget**: a tenth of a group's pods, at least one replica, from the deletion until the
 //!   replacement is ready. A place is replaced again after 10 s, then 20 s, up to 5 min.
-//! - **Names are not given twice** to workers, so a stale `workersToDelete` hits nobody. It is honoured for this
-//!   cluster's workers only, and once.
+//! - **Names are not given twice** to workers once a view showed them or a list holds them, so a stale
+//!   `workersToDelete` hits nobody new. It is honoured for this cluster's workers only, and once.
 //! - **Terminating pods occupy their place**; only those on lost nodes do not.
 //! - **No view, no deletion.** A failed read plans nothing.
 

@@ -35,6 +35,7 @@ mod explain;
 mod group;
 mod observed;
 mod position;
+mod rehearsal;
 mod set;
 mod spec;
 mod tally;
@@ -43,6 +44,7 @@ pub use self::{
     admit::{Invalid, MAX_STEPS, admit},
     group::{Op, Plan, StepState, Turn, plan_group},
     observed::{Blocking, Group, Replica, State, Uid},
+    rehearsal::{Moment, rehearse},
     set::{GroupPlan, SetPlan, SetSpec, plan_set},
     spec::{GroupSpec, Recorded, Recovery, RoleHash, RoleSpec, Step},
 };

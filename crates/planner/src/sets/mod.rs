@@ -26,7 +26,9 @@
 mod any;
 mod ledger;
 mod ordinal;
+mod rehearsal;
 
+pub use self::rehearsal::{Moment, rehearse};
 use crate::{
     Budget, Reason, Time,
     sets::ledger::Ledger,

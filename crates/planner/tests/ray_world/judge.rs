@@ -15,7 +15,7 @@ impl World {
             })
         };
         let head = Self::head_healthy(&observed.pods);
-        let mut evicts = false;
+        let mut evicting = BTreeSet::new();
         for pod in observed.pods.iter().filter(|pod| !pod.terminating) {
             if !condemned(record, pod) || condemned(&observed.ledger, pod) {
                 continue;
@@ -27,19 +27,20 @@ impl World {
             if pod.role != Role::Head {
                 self.judge_worker(spec, observed, pod, why, head);
             }
-            evicts |= why == Why::Unhealthy;
+            if why == Why::Unhealthy {
+                evicting.insert(pod.slot());
+            }
         }
-        if evicts {
-            self.judge_budget(spec);
-        }
+        self.judge_budget(spec, &evicting);
     }
 
-    fn judge_budget(&mut self, spec: &Spec) {
+    /// Where evictions are decided, all that are under way are within the budget; it may have been larger before.
+    fn judge_budget(&mut self, spec: &Spec, evicting: &BTreeSet<Slot>) {
         for group in &spec.groups {
             let of = |slot: &&Slot| matches!(slot, Slot::Replica { group: name, .. } if *name == group.name);
             let away = self.evicted.iter().filter(of).count();
             let pods = away * group.hosts as usize;
-            if away > 1 && pods > group.eviction_budget() as usize {
+            if evicting.iter().any(|slot| of(&slot)) && away > 1 && pods > group.eviction_budget() as usize {
                 let what =
                     format!("{pods} pods of group {} are evicted at once: {:?}", group.name, self.evicted);
                 self.breaks(what);
@@ -66,7 +67,9 @@ impl World {
         match why {
             Why::WorkersToDelete => {
                 // A part that vanished before its replica started is made anew under its name: the replica is the same.
-                let meant = |other: &&Pod| group.hosts > 1 || self.meant.get(&other.name) == Some(&other.uid);
+                let whom = |other: &Pod| self.meant.get(&other.name).is_none_or(|uid| *uid == other.uid);
+                let listed = |other: &Pod| group.workers_to_delete.contains(&other.name);
+                let meant = |other: &&Pod| group.hosts > 1 || listed(other) && whom(other);
                 if group.workers_to_delete.is_empty() || !siblings.iter().any(meant) {
                     self.breaks(format!("{} was not meant to go", pod.name));
                 }

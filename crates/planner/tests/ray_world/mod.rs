@@ -355,6 +355,10 @@ impl World {
     fn end(&mut self, index: usize) {
         let pod = self.pods.remove(index);
         let known = self.ledger.0.get(&pod.slot()).is_some_and(|entry| entry.seen >= Some(pod.incarnation));
+        if !known {
+            // Nobody can keep a name from being given again that came and went before any view showed it.
+            self.meant.remove(&pod.name);
+        }
         if self.remembers && known && pod.role != Role::Head {
             self.gone = Some((pod.name, pod.uid));
         }
@@ -430,13 +434,11 @@ impl World {
         *life += 1;
         pod.uid = Uid(format!("{}#{life}", pod.name));
         let Role::Worker { group, .. } = &pod.role else { return self.insert(pod) };
-        // A lost node may have come back since the view; its terminating pods were no obstacle then.
-        let ghost = |pod: &&Pod| pod.terminating && pod.node_lost && pod.slot() != Slot::Head;
-        let stale = observed
-            .pods
-            .iter()
-            .filter(ghost)
-            .any(|old| self.pods.iter().any(|pod| pod.uid == old.uid && !pod.node_lost));
+        // A late view cannot know that a lost node came back, nor who came before the goal became smaller: names keep
+        // such a moment from doubling anyone, and the excess goes once the view has caught up.
+        let known =
+            |pod: &Pod| observed.pods.iter().any(|old| old.uid == pod.uid && old.node_lost == pod.node_lost);
+        let stale = self.view.is_some() && !self.pods.iter().filter(|pod| pod.role != Role::Head).all(known);
         let begun = stale || self.occupied(group).contains(&pod.slot());
         self.insert(pod.clone());
         let Some(group) = spec.groups.iter().find(|wanted| wanted.name == *group) else {

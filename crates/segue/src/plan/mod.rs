@@ -1,6 +1,9 @@
 //! The rehearsal of an upgrade.
 
+mod amounts;
+mod leaderworkerset;
 mod modeldeployment;
+mod modelserving;
 mod picture;
 mod rayservice;
 mod resources;
@@ -104,8 +107,10 @@ fn timetable(manifest: &Value, old: Option<&Value>, assumptions: &Assumptions) -
     match manifest["kind"].as_str() {
         Some("RayService") => rayservice::timetable(manifest, assumptions),
         Some("ModelDeployment") => modeldeployment::timetable(manifest, old, assumptions),
+        Some("LeaderWorkerSet") => leaderworkerset::timetable(manifest, old, assumptions),
+        Some("ModelServing") => modelserving::timetable(manifest, old, assumptions),
         _ => Err(Error::NotYet(format!(
-            "{}: this kind has no rehearsal yet; RayService and ModelDeployment have one",
+            "{}: nothing is rolled out: a RayCluster is upgraded by its RayService",
             manifest::title(manifest)
         ))),
     }

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use api::{
-    IntOrPercent,
-    modeldeployment::{CanaryStep, ModelDeployment, ModelDeploymentSpec, StrategyType, Workload},
-};
+use api::modeldeployment::{CanaryStep, ModelDeployment, ModelDeploymentSpec, StrategyType, Workload};
 use planner::{
     Amount, Budget,
     handover::{self, Moment, OnFailure, Policy, Share, Step, VersionId, Wanted},
@@ -14,6 +11,7 @@ use serde_json::Value;
 
 use super::{
     Assumptions,
+    amounts::{amount, count},
     resources::Resources,
     timetable::{Row, Side, Timetable},
 };
@@ -72,7 +70,7 @@ fn row(Moment { at, old, new, reason }: Moment, replicas: u32) -> Row {
         weight: share.percent,
         units: Some(share.units),
     };
-    Row { at: at.as_secs(), old: side(old), new: side(new), reason: reason.to_string() }
+    Row { at: at.as_secs(), old: side(old), new: side(new), reason: reason.what }
 }
 
 /// What more room would save, and what less room would cost: the same rehearsal with other numbers.
@@ -161,20 +159,6 @@ fn step(step: &CanaryStep) -> Option<Step> {
     let pause = step.pause.as_ref().map(|pause| Step::Pause(pause.seconds.map(seconds)));
     let analysis = step.analysis.as_ref().map(|analysis| Step::Analysis(seconds(analysis.seconds)));
     weight.or(pause).or(analysis)
-}
-
-fn amount(value: &IntOrPercent) -> Amount {
-    match value {
-        IntOrPercent::Count(number) => Amount::Count(count(*number)),
-        percent @ IntOrPercent::Percent(_) => {
-            Amount::Percent(count(percent.floor_of(100).unwrap_or_default()))
-        }
-    }
-}
-
-/// Validation lets no negative number through.
-fn count(value: i32) -> u32 {
-    u32::try_from(value).unwrap_or_default()
 }
 
 /// What one serving unit holds.

@@ -46,5 +46,5 @@ fn build(
 
 fn row(Moment { at, old, new, reason }: Moment) -> Row {
     let side = |side: granted::Side| Side { capacity: side.capacity, weight: side.weight, units: None };
-    Row { at: at.as_secs(), old: side(old), new: side(new), reason: reason.to_string() }
+    Row { at: at.as_secs(), old: side(old), new: side(new), reason: reason.what }
 }
