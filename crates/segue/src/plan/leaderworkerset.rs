@@ -12,7 +12,7 @@ use super::{
     Assumptions,
     amounts::{amount, count},
     resources::Resources,
-    timetable::{Row, Side, Timetable},
+    timetable::{Row, Timetable},
 };
 use crate::{manifest, output::Error};
 
@@ -63,14 +63,7 @@ fn spec(set: &LeaderWorkerSet) -> SetSpec {
 }
 
 fn row(Moment { at, old, new, reason }: Moment, replicas: u32) -> Row {
-    // Without a route of its own a set's traffic follows the groups that serve.
-    let serving = (old.1 + new.1).max(1);
-    let side = |(units, ready): (u32, u32)| Side {
-        capacity: (units * 100).checked_div(replicas).unwrap_or(0),
-        weight: ready * 100 / serving,
-        units: Some(units),
-    };
-    Row { at: at.as_secs(), old: side(old), new: side(new), reason: reason.what }
+    Row::of_units(at, old, new, replicas, reason.what)
 }
 
 /// What one group holds.

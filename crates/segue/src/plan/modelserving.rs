@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{
     Assumptions,
     amounts::{amount, count},
-    timetable::{Row, Side, Timetable},
+    timetable::{Row, Timetable},
 };
 use crate::{manifest, output::Error};
 
@@ -101,16 +101,5 @@ fn spec(serving: &ModelServing) -> SetSpec {
 }
 
 fn row(Moment { at, old, new, group, reason }: Moment, total: u32) -> Row {
-    let serving = (old.1 + new.1).max(1);
-    let side = |(units, ready): (u32, u32)| Side {
-        capacity: (units * 100).checked_div(total).unwrap_or(0),
-        weight: ready * 100 / serving,
-        units: Some(units),
-    };
-    Row {
-        at: at.as_secs(),
-        old: side(old),
-        new: side(new),
-        reason: format!("group {group}: {}", reason.what),
-    }
+    Row::of_units(at, old, new, total, format!("group {group}: {}", reason.what))
 }

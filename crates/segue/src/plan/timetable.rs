@@ -1,6 +1,6 @@
 //! What a rehearsal found, and how it is told.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::{Value, json};
 
@@ -24,6 +24,26 @@ pub(crate) struct Row {
     pub(crate) old: Side,
     pub(crate) new: Side,
     pub(crate) reason: String,
+}
+
+impl Row {
+    /// A line about units without a route of their own: their traffic follows those that serve. Each side is (units,
+    /// those that serve), of `whole` in all.
+    pub(crate) fn of_units(
+        at: Duration,
+        old: (u32, u32),
+        new: (u32, u32),
+        whole: u32,
+        reason: String,
+    ) -> Self {
+        let serving = (old.1 + new.1).max(1);
+        let side = |(units, ready): (u32, u32)| Side {
+            capacity: (units * 100).checked_div(whole).unwrap_or(0),
+            weight: ready * 100 / serving,
+            units: Some(units),
+        };
+        Self { at: at.as_secs(), old: side(old), new: side(new), reason }
+    }
 }
 
 /// The whole of it.
