@@ -52,3 +52,9 @@ impl fmt::Display for Reason {
         self.then.as_ref().map_or(Ok(()), |then| write!(f, "; then {then}"))
     }
 }
+
+/// The decisions after which a rehearsal of so many units stands still: a few for each unit, and far more than any list
+/// of steps has.
+pub(crate) fn patience(units: u32) -> u64 {
+    10_000 + 20 * u64::from(units)
+}

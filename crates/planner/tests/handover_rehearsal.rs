@@ -219,6 +219,12 @@ fn a_rollout_that_stands_still_has_failed_at_its_deadline() {
 }
 
 #[test]
+fn many_units_one_at_a_time_take_long_and_end() {
+    let (moments, ends) = rehearse(&wanted(20_000, 1, 0, Policy::Rolling), START, STOP, None);
+    assert!(ends, "{:?}", moments.last());
+}
+
+#[test]
 fn every_moment_says_why() {
     for policy in [Policy::Rolling, Policy::Recreate, Policy::Incremental { step: 7, interval: START }] {
         let (moments, _) = rehearse(&wanted(5, 2, 1, policy), START, STOP, None);

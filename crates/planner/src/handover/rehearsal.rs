@@ -6,7 +6,7 @@ use super::{
     Action, Observed, Phase, Rollout, Verdict, Version, VersionId, Wanted, Weights, plan,
     policy::{Policy, waits_for_a_person},
 };
-use crate::reason::{Reason, Time};
+use crate::reason::{Reason, Time, patience};
 
 /// One line of a rehearsal: how things are from this moment on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,9 +35,6 @@ pub struct Share {
 const OLD: VersionId = VersionId(1);
 const NEW: VersionId = VersionId(2);
 
-/// Decisions in a row without time passing that mean that it stands still. Far above what any handover takes.
-const PATIENCE: u32 = 100_000;
-
 /// The handover to a new version from one that serves now, if a unit is ready `start` after it is asked for and gone
 /// `stop` after it is let go; called off at a time, if there is one. The flag says whether it ends; where it does not,
 /// the last moment says what it would wait for. Whoever
@@ -51,7 +48,7 @@ pub fn rehearse(
     let wanted = &Wanted { target: NEW, ..wanted.clone() };
     let mut world = World::new(wanted, start, stop);
     let mut moments = Vec::new();
-    for _ in 0..PATIENCE {
+    for _ in 0..patience(wanted.replicas) {
         if called_off.is_some_and(|time| world.now >= time) {
             world.observed.rollout.phase = Phase::Back;
         }

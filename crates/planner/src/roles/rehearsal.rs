@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Group, Op, Recorded, Replica, RoleHash, SetSpec, State, Uid, plan_set};
-use crate::reason::{Reason, Time};
+use crate::reason::{Reason, Time, patience};
 
 /// How things are from a moment on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,9 +20,6 @@ pub struct Moment {
     pub reason: Reason,
 }
 
-/// Decisions in a row that mean that it stands still. Far above what any upgrade takes.
-const PATIENCE: u32 = 100_000;
-
 /// The upgrade of groups that serve now, with `old` as the hashes of the roles before, if a role replica is ready
 /// `start` after it is made and has finished `stop` after it was taken out of service. The flag says whether it ends.
 pub fn rehearse(
@@ -33,7 +30,8 @@ pub fn rehearse(
 ) -> (Vec<Moment>, bool) {
     let mut world = World::new(spec, old);
     let mut moments = Vec::new();
-    for _ in 0..PATIENCE {
+    let replicas: u32 = spec.group.roles.iter().map(|role| role.replicas).sum();
+    for _ in 0..patience(spec.replicas.saturating_mul(replicas)) {
         let decided = plan_set(spec, &world.groups, world.now);
         let mut acted = false;
         for group in &decided.groups {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Op, SetSpec, State, Unit, plan};
 use crate::{
-    reason::{Reason, Time},
+    reason::{Reason, Time, patience},
     units::{Revision, Uid},
 };
 
@@ -21,15 +21,12 @@ pub struct Moment {
     pub reason: Reason,
 }
 
-/// Decisions in a row that mean that it stands still. Far above what any update takes.
-const PATIENCE: u32 = 100_000;
-
 /// The update of a set that serves now, if a unit is ready `start` after it is made and has finished `stop` after it
 /// was taken out of service. The flag says whether it ends.
 pub fn rehearse(spec: &SetSpec, start: Duration, stop: Duration) -> (Vec<Moment>, bool) {
     let mut world = World::new(spec);
     let mut moments = Vec::new();
-    for _ in 0..PATIENCE {
+    for _ in 0..patience(spec.replicas) {
         let decided = plan(spec, &world.units(), world.now);
         let acted = !decided.ops.is_empty();
         for op in &decided.ops {
