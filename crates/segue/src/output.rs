@@ -21,7 +21,7 @@ pub(crate) enum Error {
     #[error("unknown kind {given:?}; there are: {known}")]
     UnknownKind { given: String, known: String },
     #[error("{0}")]
-    NotYet(String),
+    NoPlan(String),
 }
 
 /// The answer to a yes-or-no question; it becomes the exit code.

@@ -200,6 +200,18 @@ fn the_same_workload_is_no_new_version() {
 }
 
 #[test]
+fn a_ray_service_that_nothing_upgrades_has_no_plan() {
+    let example = "examples/rayservice-incremental-upgrade/rayservice.yaml";
+    let output = support::segue(&["plan", "-f", example, "--from", example]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(support::stderr(&output).contains("there is no new cluster"));
+    let manifest = support::read("examples/rayservice-incremental-upgrade/blue-green.yaml");
+    let output = with_input(&["plan", "-f", "-"], &manifest.replace("type: NewCluster", "type: None"));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(support::stderr(&output).contains("nothing is upgraded"), "{}", support::stderr(&output));
+}
+
+#[test]
 fn the_picture_in_the_readme_is_what_plan_draws() {
     let example = "examples/rayservice-incremental-upgrade/rayservice.yaml";
     let drawn = support::stdout(&support::segue(&["plan", "-f", example, "-o", "svg"]));

@@ -25,14 +25,14 @@ pub(super) fn timetable(
     let old: Option<LeaderWorkerSet> = old.map(super::typed).transpose()?;
     let title = manifest::title(manifest);
     if assumptions.called_off.is_some() {
-        return Err(Error::NotYet(format!(
+        return Err(Error::NoPlan(format!(
             "{title}: a set is reverted by applying the old manifest: plan that"
         )));
     }
     let template = &new.spec.leader_worker_template;
     let before = old.as_ref().map(|old| &old.spec.leader_worker_template);
     if before == Some(template) {
-        return Err(Error::NotYet(format!("{title}: the template is the same: there is no new revision")));
+        return Err(Error::NoPlan(format!("{title}: the template is the same: there is no new revision")));
     }
     let spec = spec(&new);
     let (moments, ends) = sets::rehearse(&spec, assumptions.start, assumptions.stop);

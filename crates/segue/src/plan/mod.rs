@@ -105,11 +105,11 @@ fn is_accepted(manifest: &Value) -> bool {
 
 fn timetable(manifest: &Value, old: Option<&Value>, assumptions: &Assumptions) -> Result<Timetable, Error> {
     match manifest["kind"].as_str() {
-        Some("RayService") => rayservice::timetable(manifest, assumptions),
+        Some("RayService") => rayservice::timetable(manifest, old, assumptions),
         Some("ModelDeployment") => modeldeployment::timetable(manifest, old, assumptions),
         Some("LeaderWorkerSet") => leaderworkerset::timetable(manifest, old, assumptions),
         Some("ModelServing") => modelserving::timetable(manifest, old, assumptions),
-        _ => Err(Error::NotYet(format!(
+        _ => Err(Error::NoPlan(format!(
             "{}: nothing is rolled out: a RayCluster is upgraded by its RayService",
             manifest::title(manifest)
         ))),
@@ -118,6 +118,6 @@ fn timetable(manifest: &Value, old: Option<&Value>, assumptions: &Assumptions) -
 
 /// A manifest as its type, with everything filled in.
 fn typed<T: serde::de::DeserializeOwned>(manifest: &Value) -> Result<T, Error> {
-    let filled = api::defaulted(manifest).map_err(|violation| Error::NotYet(violation.to_string()))?;
-    T::deserialize(filled).map_err(|error| Error::NotYet(error.to_string()))
+    let filled = api::defaulted(manifest).map_err(|violation| Error::NoPlan(violation.to_string()))?;
+    T::deserialize(filled).map_err(|error| Error::NoPlan(error.to_string()))
 }

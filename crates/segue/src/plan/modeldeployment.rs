@@ -29,12 +29,12 @@ pub(super) fn timetable(
         && old.spec.workload == new.spec.workload
         && old.spec.env == new.spec.env
     {
-        return Err(Error::NotYet(format!(
+        return Err(Error::NoPlan(format!(
             "{title}: workload and env are the same: there is no new version"
         )));
     }
     let wanted = wanted(&new.spec).ok_or_else(|| {
-        Error::NotYet(format!("{title}: an update in place is rolled by layer 1 and has no rehearsal yet"))
+        Error::NoPlan(format!("{title}: an update in place is rolled by layer 1 and has no rehearsal yet"))
     })?;
     let unit = |spec: &ModelDeploymentSpec| unit(&spec.workload);
     let units = (unit(&old.as_ref().unwrap_or(&new).spec), unit(&new.spec));

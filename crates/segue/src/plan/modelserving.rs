@@ -23,14 +23,14 @@ pub(super) fn timetable(
     let old: Option<ModelServing> = old.map(super::typed).transpose()?;
     let title = manifest::title(manifest);
     if assumptions.called_off.is_some() {
-        return Err(Error::NotYet(format!(
+        return Err(Error::NoPlan(format!(
             "{title}: it is reverted by applying the old manifest: plan that"
         )));
     }
     let before = hashes(&new, old.as_ref());
     let spec = spec(&new);
     if spec.group.roles.iter().all(|role| before.iter().any(|(_, hash)| *hash == role.target)) {
-        return Err(Error::NotYet(format!("{title}: the roles are the same: there is no new revision")));
+        return Err(Error::NoPlan(format!("{title}: the roles are the same: there is no new revision")));
     }
     let (moments, ends) = roles::rehearse(&spec, &before, assumptions.start, assumptions.stop);
     let total: u32 = spec.group.roles.iter().map(|role| role.replicas).sum::<u32>() * spec.replicas;

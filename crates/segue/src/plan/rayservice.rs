@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::rayservice::RayService;
+use api::rayservice::{RayService, UpgradeType};
 use planner::granted::{self, Moment, Pace};
 use serde_json::Value;
 
@@ -12,8 +12,21 @@ use super::{
 };
 use crate::{manifest, output::Error};
 
-pub(super) fn timetable(manifest: &Value, assumptions: &Assumptions) -> Result<Timetable, Error> {
+pub(super) fn timetable(
+    manifest: &Value,
+    old: Option<&Value>,
+    assumptions: &Assumptions,
+) -> Result<Timetable, Error> {
     let service: RayService = super::typed(manifest)?;
+    let old: Option<RayService> = old.map(super::typed).transpose()?;
+    let title = manifest::title(manifest);
+    if old.is_some_and(|old| old.spec.ray_cluster_config == service.spec.ray_cluster_config) {
+        return Err(Error::NoPlan(format!("{title}: rayClusterConfig is the same: there is no new cluster")));
+    }
+    let strategy = service.spec.upgrade_strategy.as_ref();
+    if strategy.and_then(|strategy| strategy.ty) == Some(UpgradeType::None) {
+        return Err(Error::NoPlan(format!("{title}: upgradeStrategy.type is None: nothing is upgraded")));
+    }
     let Some(options) = service.spec.upgrade_strategy.as_ref().and_then(|strategy| strategy.incremental())
     else {
         // Blue/green is a surge of everything and one step.
@@ -32,7 +45,7 @@ fn build(
 ) -> Result<Timetable, Error> {
     let number = |value: i32| u32::try_from(value).unwrap_or_default();
     let pace = Pace::new(number(surge), number(step), Duration::from_secs(u64::from(number(interval))));
-    let pace = pace.ok_or_else(|| Error::NotYet("the upgrade could never end".into()))?;
+    let pace = pace.ok_or_else(|| Error::NoPlan("the upgrade could never end".into()))?;
     let moments = granted::rehearse(pace, assumptions.start, assumptions.called_off);
     let ready = assumptions.start.as_secs();
     Ok(Timetable {
