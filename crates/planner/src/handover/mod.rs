@@ -256,8 +256,8 @@ pub fn plan(wanted: &Wanted, observed: &Observed, now: Time) -> Decision {
     if let Some(decision) = movement::rescue(wanted, observed, current) {
         return decision;
     }
-    let stray = observed.versions.iter().find(|v| v.id != current && v.id != target);
-    if let Some(stray) = stray {
+    let strays = observed.versions.iter().filter(|v| v.id != current && v.id != target);
+    if let Some(stray) = strays.min_by_key(|v| v.id) {
         return movement::stray(wanted, observed, stray.id, current, now);
     }
     let is_over = observed.rollout.phase == Phase::Back && !observed.exists(target);

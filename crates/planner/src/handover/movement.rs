@@ -77,7 +77,9 @@ fn weigh(
     grows(&observed.route, &weights, to).then(|| {
         let (ready, percent) = (count(version.ready), weights.percent(to));
         let what = format!("moving traffic: {ready} ready, which can carry {percent}% of it");
-        (Action::Weigh(weights, goal.forward), Reason::new("MovingTraffic", what))
+        // Where nothing is to serve there is nothing to pace.
+        let is_paced = goal.forward && wanted.replicas > 0;
+        (Action::Weigh(weights, is_paced), Reason::new("MovingTraffic", what))
     })
 }
 
@@ -181,7 +183,7 @@ pub(super) fn first(wanted: &Wanted, observed: &Observed) -> Decision {
     let target = wanted.target;
     let promote = (Action::Promote(target), Reason::new("Promoted", "the first version serves"));
     // A stray of an earlier try has neither traffic nor a successor: it only takes room.
-    if let Some(stray) = observed.versions.iter().find(|v| v.id != target) {
+    if let Some(stray) = observed.versions.iter().filter(|v| v.id != target).min_by_key(|v| v.id) {
         return discard(stray.id, observed);
     }
     shift(wanted, observed, target, target, Goal::everything(wanted, promote))
@@ -203,9 +205,9 @@ pub(super) fn rescue(wanted: &Wanted, observed: &Observed, current: VersionId) -
     if wanted.replicas == 0 || observed.route.total() == 0 || observed.route.versions().any(is_alive) {
         return None;
     }
-    let others = observed.versions.iter().map(|version| version.id);
-    let mut candidates = [current, wanted.target].into_iter().chain(others);
-    let rescuer = candidates.find(|id| is_alive(*id) && observed.version(*id).proven)?;
+    let can_serve = |id: &VersionId| is_alive(*id) && observed.version(*id).proven;
+    let others = observed.versions.iter().map(|version| version.id).filter(can_serve).min();
+    let rescuer = [current, wanted.target].into_iter().find(can_serve).or(others)?;
     let what = "no version that has traffic has a unit left that is ready";
     Some((Action::Weigh(Weights::all(rescuer), false), Reason::new("Rescuing", what)))
 }
