@@ -1,0 +1,283 @@
+//! What a schema says about the shape of an object: which fields it has, how its lists merge, what is filled in.
+//!
+//! One representation for the kinds that are built in (whose schemas refer to each other by name) and for those of a
+//! CRD (one tree). Nodes live in one arena, because a CRD's own schema is recursive.
+use std::collections::{BTreeMap, HashMap};
+
+use serde_json::{Map, Value};
+
+/// How a list is merged by server-side apply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListType {
+    /// One value: replaced as a whole.
+    Atomic,
+    /// Every element is its own key.
+    Set,
+    /// Elements are known by the fields of [`Shape::list_keys`].
+    Map,
+}
+
+/// The type of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Type {
+    Object,
+    List,
+    String,
+    Integer,
+    Number,
+    Boolean,
+    IntOrString,
+    /// A string or a number, kept in its canonical form.
+    Quantity,
+    /// A time to the second or the microsecond.
+    Time,
+    /// Bytes, as base64.
+    Bytes,
+    /// Anything, a CRD's `x-kubernetes-preserve-unknown-fields` without a type among it.
+    Any,
+}
+
+#[derive(Debug)]
+struct Node {
+    ty: Type,
+    fields: BTreeMap<String, usize>,
+    rest: Option<usize>,
+    item: Option<usize>,
+    required: Vec<String>,
+    default: Option<Value>,
+    atomic: bool,
+    preserves_unknown: bool,
+    embedded: bool,
+    list_type: ListType,
+    list_keys: Vec<String>,
+    patch_key: Option<String>,
+    patch_strategy: String,
+}
+
+/// The shapes of one kind.
+#[derive(Debug)]
+pub struct Shapes {
+    nodes: Vec<Node>,
+}
+
+/// A place in the shape of a kind.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape<'a> {
+    nodes: &'a [Node],
+    at: usize,
+}
+
+const REFERENCE: &str = "#/components/schemas/";
+
+impl Shapes {
+    /// Reads a schema; `definitions` are the schemas that it may refer to.
+    pub fn new(schema: &Value, definitions: &Map<String, Value>) -> Self {
+        let mut reader = Reader { definitions, nodes: Vec::new(), named: HashMap::new() };
+        reader.read(schema);
+        Self { nodes: reader.nodes }
+    }
+
+    /// The shape of a whole object.
+    pub fn root(&self) -> Shape<'_> {
+        Shape { nodes: &self.nodes, at: 0 }
+    }
+}
+
+impl<'a> Shape<'a> {
+    fn node(self) -> &'a Node {
+        &self.nodes[self.at]
+    }
+
+    fn to(self, at: usize) -> Self {
+        Self { nodes: self.nodes, at }
+    }
+
+    pub fn ty(self) -> Type {
+        self.node().ty
+    }
+
+    /// The shape of a named field, or of the values of a map.
+    pub fn field(self, name: &str) -> Option<Self> {
+        let node = self.node();
+        node.fields.get(name).copied().or(node.rest).map(|at| self.to(at))
+    }
+
+    /// The fields that have a name of their own.
+    pub fn fields(self) -> impl Iterator<Item = (&'a str, Self)> {
+        self.node().fields.iter().map(move |(name, at)| (name.as_str(), self.to(*at)))
+    }
+
+    /// The shape of a map's values; nothing for a struct.
+    pub fn rest(self) -> Option<Self> {
+        self.node().rest.map(|at| self.to(at))
+    }
+
+    pub fn item(self) -> Option<Self> {
+        self.node().item.map(|at| self.to(at))
+    }
+
+    pub fn required(self) -> &'a [String] {
+        &self.node().required
+    }
+
+    pub fn default(self) -> Option<&'a Value> {
+        self.node().default.as_ref()
+    }
+
+    /// An object that is replaced as a whole.
+    pub fn atomic(self) -> bool {
+        self.node().atomic
+    }
+
+    /// Fields without a name here are kept.
+    pub fn preserves_unknown(self) -> bool {
+        self.node().preserves_unknown
+    }
+
+    /// An object of another kind stands here, with an apiVersion, a kind and metadata.
+    pub fn embedded(self) -> bool {
+        self.node().embedded
+    }
+
+    pub fn list_type(self) -> ListType {
+        self.node().list_type
+    }
+
+    pub fn list_keys(self) -> &'a [String] {
+        &self.node().list_keys
+    }
+
+    /// The field by which a strategic merge patch knows an element of this list.
+    pub fn patch_key(self) -> Option<&'a str> {
+        self.node().patch_key.as_deref()
+    }
+
+    /// Whether a strategic merge patch merges this list or map (`merge`), and whether it drops what it does not name
+    /// (`retainKeys`).
+    pub fn patch_strategy(self, strategy: &str) -> bool {
+        self.node().patch_strategy.split(',').any(|s| s == strategy)
+    }
+}
+
+struct Reader<'a> {
+    definitions: &'a Map<String, Value>,
+    nodes: Vec<Node>,
+    named: HashMap<&'a str, usize>,
+}
+
+impl<'a> Reader<'a> {
+    fn read(&mut self, schema: &'a Value) -> usize {
+        let reference = |s: &'a Value| s.get("$ref").and_then(Value::as_str);
+        // A reference that says nothing else is the node itself; one with a default of its own is a copy with it.
+        let only = schema.get("allOf").and_then(Value::as_array).filter(|all| all.len() == 1).map(|all| &all[0]);
+        if let Some(name) = reference(schema).or_else(|| only.and_then(reference)) {
+            let at = self.named(name.trim_start_matches(REFERENCE));
+            return match schema.get("default") {
+                None => at,
+                Some(default) => self.copy(at, default),
+            };
+        }
+        let at = self.nodes.len();
+        self.nodes.push(leaf(schema));
+        let children = |key: &str| schema.get(key).filter(|v| v.is_object());
+        if let Some(fields) = children("properties").and_then(Value::as_object) {
+            for (name, field) in fields {
+                let child = self.read(field);
+                self.nodes[at].fields.insert(name.clone(), child);
+            }
+        }
+        if let Some(rest) = children("additionalProperties") {
+            self.nodes[at].rest = Some(self.read(rest));
+        }
+        if let Some(item) = children("items") {
+            self.nodes[at].item = Some(self.read(item));
+        }
+        at
+    }
+
+    fn named(&mut self, name: &'a str) -> usize {
+        if let Some(at) = self.named.get(name) {
+            return *at;
+        }
+        // Known before it is read: it may refer to itself.
+        let at = self.nodes.len();
+        self.named.insert(name, at);
+        let definitions = self.definitions;
+        match definitions.get(name) {
+            Some(schema) => {
+                let read = self.read(schema);
+                debug_assert_eq!(read, at, "a definition is read where it was announced");
+            }
+            None => self.nodes.push(leaf(&Value::Null)),
+        }
+        if name.ends_with(".resource.Quantity") {
+            self.nodes[at].ty = Type::Quantity;
+        }
+        at
+    }
+
+    /// The node at `at` may still be being read, then the copy has no fields; no schema of Kubernetes defaults a
+    /// reference to itself.
+    fn copy(&mut self, at: usize, default: &Value) -> usize {
+        let node = &self.nodes[at];
+        let copy = Node {
+            fields: node.fields.clone(),
+            required: node.required.clone(),
+            default: Some(default.clone()),
+            list_keys: node.list_keys.clone(),
+            patch_key: node.patch_key.clone(),
+            patch_strategy: node.patch_strategy.clone(),
+            ..*node
+        };
+        self.nodes.push(copy);
+        self.nodes.len() - 1
+    }
+}
+
+/// A node without its children.
+fn leaf(schema: &Value) -> Node {
+    let text = |key: &str| schema.get(key).and_then(Value::as_str);
+    let flag = |key: &str| schema.get(key).and_then(Value::as_bool).unwrap_or_default();
+    let texts = |key: &str| {
+        let list = schema.get(key).and_then(Value::as_array);
+        list.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let list_keys: Vec<String> = texts("x-kubernetes-list-map-keys");
+    Node {
+        ty: type_of(schema),
+        fields: BTreeMap::new(),
+        rest: None,
+        item: None,
+        required: texts("required"),
+        default: schema.get("default").cloned(),
+        atomic: text("x-kubernetes-map-type") == Some("atomic"),
+        preserves_unknown: flag("x-kubernetes-preserve-unknown-fields"),
+        embedded: flag("x-kubernetes-embedded-resource"),
+        list_type: match text("x-kubernetes-list-type") {
+            Some("set") => ListType::Set,
+            Some("map") => ListType::Map,
+            _ => ListType::Atomic,
+        },
+        list_keys,
+        patch_key: text("x-kubernetes-patch-merge-key").map(str::to_owned),
+        patch_strategy: text("x-kubernetes-patch-strategy").unwrap_or_default().to_owned(),
+    }
+}
+
+fn type_of(schema: &Value) -> Type {
+    let text = |key: &str| schema.get(key).and_then(Value::as_str);
+    let int_or_string = schema.get("x-kubernetes-int-or-string").and_then(Value::as_bool) == Some(true);
+    match (text("type"), text("format")) {
+        (_, Some("int-or-string")) => Type::IntOrString,
+        _ if int_or_string => Type::IntOrString,
+        (Some("string"), Some("date-time")) => Type::Time,
+        (Some("string"), Some("byte")) => Type::Bytes,
+        (Some("string"), _) => Type::String,
+        (Some("object"), _) => Type::Object,
+        (Some("array"), _) => Type::List,
+        (Some("integer"), _) => Type::Integer,
+        (Some("number"), _) => Type::Number,
+        (Some("boolean"), _) => Type::Boolean,
+        _ => Type::Any,
+    }
+}
