@@ -1,0 +1,273 @@
+//! What readers see: the objects as they are, and the newest events.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    mem,
+    ops::Bound,
+    sync::Arc,
+};
+
+use tokio::sync::watch;
+
+use super::{Entry, Event, History, Key, OutOfReach, Place, Resource, batch::Step};
+
+pub(super) struct State {
+    revision: u64,
+    /// The revision at which this process began to remember events.
+    began: u64,
+    collections: BTreeMap<Resource, Collection>,
+    /// The events of all resources, oldest first: which to forget next.
+    order: VecDeque<Arc<Event>>,
+    order_weight: usize,
+    history: History,
+    live: usize,
+}
+
+/// The objects of one resource.
+struct Collection {
+    objects: BTreeMap<Place, Arc<Entry>>,
+    events: VecDeque<Arc<Event>>,
+    /// Events up to and including this revision may have been forgotten.
+    floor: u64,
+    /// One per resource: a write to pods does not wake the watchers of secrets.
+    news: watch::Sender<()>,
+}
+
+/// Wakes the watchers of what was applied, once the lock is gone.
+pub(super) struct News(Vec<watch::Sender<()>>);
+
+impl News {
+    pub(super) fn tell(self) {
+        for news in self.0 {
+            news.send_replace(());
+        }
+    }
+}
+
+impl State {
+    pub(super) fn new(revision: u64, objects: BTreeMap<Key, Arc<Entry>>, history: History) -> Self {
+        let mut state = Self {
+            revision,
+            began: revision,
+            collections: BTreeMap::new(),
+            order: VecDeque::new(),
+            order_weight: 0,
+            history,
+            live: 0,
+        };
+        for (key, entry) in objects {
+            state.live += entry.weight();
+            state.collection(&key.resource).objects.insert(key.place, entry);
+        }
+        state
+    }
+
+    pub(super) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Roughly how large a snapshot would be.
+    pub(super) fn live_bytes(&self) -> usize {
+        self.live
+    }
+
+    pub(super) fn get(&self, key: &Key) -> Option<Arc<Entry>> {
+        self.collections.get(&key.resource)?.objects.get(&key.place).cloned()
+    }
+
+    pub(super) fn objects(&self) -> Vec<(Key, Arc<Entry>)> {
+        let of = |(resource, collection): (&Resource, &Collection)| {
+            let key = |place: &Place| Key { resource: Arc::clone(resource), place: place.clone() };
+            collection
+                .objects
+                .iter()
+                .map(|(place, entry)| (key(place), Arc::clone(entry)))
+                .collect::<Vec<_>>()
+        };
+        self.collections.iter().flat_map(of).collect()
+    }
+
+    /// Makes a batch visible. Its revisions follow on this state's.
+    pub(super) fn apply(&mut self, steps: Vec<Step>) -> News {
+        let mut touched = BTreeSet::new();
+        for step in steps {
+            match step {
+                Step::Event(event) => {
+                    touched.insert(Arc::clone(&event.key.resource));
+                    self.revision = event.revision();
+                    self.put(&event);
+                    self.remember(event);
+                }
+                Step::Drop { resource, revision } => {
+                    self.revision = revision;
+                    self.drop_resource(&resource);
+                    touched.insert(resource);
+                }
+            }
+        }
+        News(touched.iter().map(|resource| self.collection(resource).news.clone()).collect())
+    }
+
+    fn put(&mut self, event: &Event) {
+        let collection = self.collection(&event.key.resource);
+        if event.deleted {
+            collection.objects.remove(&event.key.place);
+        } else {
+            collection.objects.insert(event.key.place.clone(), Arc::clone(&event.entry));
+        }
+        let weight = |entry: Option<&Arc<Entry>>| entry.map_or(0, |entry| entry.weight());
+        self.live = self.live + weight(event.now()) - weight(event.before.as_ref());
+    }
+
+    fn remember(&mut self, event: Arc<Event>) {
+        self.order_weight += event.weight();
+        self.collection(&event.key.resource).events.push_back(Arc::clone(&event));
+        self.order.push_back(event);
+        while self.order.len() > 1 && self.remembers_too_much() {
+            self.forget_oldest();
+        }
+    }
+
+    fn remembers_too_much(&self) -> bool {
+        self.order.len() > self.history.events || self.order_weight > self.history.bytes
+    }
+
+    fn forget_oldest(&mut self) {
+        let Some(event) = self.order.pop_front() else { return };
+        self.order_weight -= event.weight();
+        let collection = self.collection(&event.key.resource);
+        collection.events.pop_front();
+        collection.floor = event.revision();
+    }
+
+    /// The watchers of the resource must list again, and will find that it is no more.
+    fn drop_resource(&mut self, resource: &Resource) {
+        let floor = self.revision;
+        let collection = self.collection(resource);
+        collection.floor = floor;
+        collection.events.clear();
+        let gone = mem::take(&mut collection.objects);
+        self.live -= gone.values().map(|entry| entry.weight()).sum::<usize>();
+        self.order.retain(|event| event.key.resource != *resource);
+        self.order_weight = self.order.iter().map(|event| event.weight()).sum();
+    }
+
+    fn collection(&mut self, resource: &Resource) -> &mut Collection {
+        let floor = self.began;
+        self.collections.entry(Arc::clone(resource)).or_insert_with(|| Collection::empty(floor))
+    }
+
+    pub(super) fn subscribe(
+        &mut self,
+        resource: &Resource,
+        from: u64,
+    ) -> Result<watch::Receiver<()>, OutOfReach> {
+        self.reachable(resource, from)?;
+        Ok(self.collection(resource).news.subscribe())
+    }
+
+    pub(super) fn reachable(&self, resource: &str, revision: u64) -> Result<(), OutOfReach> {
+        let floor = self.collections.get(resource).map_or(self.began, |collection| collection.floor);
+        if revision < floor {
+            return Err(OutOfReach::Expired { oldest: floor });
+        }
+        if revision > self.revision {
+            return Err(OutOfReach::Future { newest: self.revision });
+        }
+        Ok(())
+    }
+
+    /// The first event of a resource after a revision.
+    pub(super) fn event_after(&self, resource: &str, seen: u64) -> Result<Option<Arc<Event>>, OutOfReach> {
+        self.reachable(resource, seen)?;
+        Ok(self
+            .collections
+            .get(resource)
+            .and_then(|collection| collection.events_after(seen).next())
+            .cloned())
+    }
+
+    /// The newest revision such that no event of the resource up to it is still to come for who saw up to `seen`.
+    pub(super) fn progress(&self, resource: &str, seen: u64) -> Result<u64, OutOfReach> {
+        let next = self.event_after(resource, seen)?;
+        Ok(next.map_or(self.revision, |event| event.revision() - 1))
+    }
+
+    /// The objects of a resource as of a revision that is in reach.
+    pub(super) fn page(&self, resource: &str, revision: u64, scope: &Scope) -> Page {
+        self.collections.get(resource).map(|collection| collection.page(revision, scope)).unwrap_or_default()
+    }
+}
+
+/// Objects in order, and how many more there are.
+#[derive(Default)]
+pub(super) struct Page {
+    pub(super) items: Vec<(Place, Arc<Entry>)>,
+    pub(super) remaining: usize,
+}
+
+impl Page {
+    fn of<'a>(mut all: impl Iterator<Item = (&'a Place, &'a Arc<Entry>)>, limit: usize) -> Self {
+        let own = |(place, entry): (&Place, &Arc<Entry>)| (place.clone(), Arc::clone(entry));
+        let items = all.by_ref().take(limit).map(own).collect();
+        Self { items, remaining: all.count() }
+    }
+}
+
+/// The part of a collection that a reader wants.
+pub(super) struct Scope<'a> {
+    pub(super) namespace: Option<&'a str>,
+    pub(super) after: Option<&'a Place>,
+    pub(super) limit: usize,
+}
+
+impl Scope<'_> {
+    fn start(&self) -> Bound<Place> {
+        let first = self.namespace.map(|namespace| Place::new(namespace, ""));
+        match (self.after, first) {
+            (Some(after), Some(first)) if *after < first => Bound::Included(first),
+            (Some(after), _) => Bound::Excluded(after.clone()),
+            (None, Some(first)) => Bound::Included(first),
+            (None, None) => Bound::Unbounded,
+        }
+    }
+
+    fn holds(&self, place: &Place) -> bool {
+        self.namespace.is_none_or(|namespace| *place.namespace == *namespace)
+    }
+}
+
+impl Collection {
+    fn empty(floor: u64) -> Self {
+        Self { objects: BTreeMap::new(), events: VecDeque::new(), floor, news: watch::Sender::new(()) }
+    }
+
+    fn events_after(&self, revision: u64) -> impl Iterator<Item = &Arc<Event>> {
+        let first = self.events.partition_point(|event| event.revision() <= revision);
+        self.events.range(first..)
+    }
+
+    fn page(&self, revision: u64, scope: &Scope) -> Page {
+        let range = (scope.start(), Bound::Unbounded);
+        let now = self.objects.range(range.clone()).take_while(|(place, _)| scope.holds(place));
+        let undone = self.undone(revision);
+        if undone.is_empty() {
+            return Page::of(now, scope.limit);
+        }
+        let untouched = now.filter(|(place, _)| !undone.contains_key(place));
+        let then = undone.range::<Place, _>(range).take_while(|(place, _)| scope.holds(place));
+        let touched = then.filter_map(|(place, before)| before.map(|entry| (*place, entry)));
+        let mut all: Vec<_> = untouched.chain(touched).collect();
+        all.sort_by_key(|(place, _)| *place);
+        Page::of(all.into_iter(), scope.limit)
+    }
+
+    /// What was there at a revision, of everything that was written since: what the first write since then replaced.
+    fn undone(&self, revision: u64) -> BTreeMap<&Place, Option<&Arc<Entry>>> {
+        let mut undone = BTreeMap::new();
+        for event in self.events_after(revision) {
+            undone.entry(&event.key.place).or_insert(event.before.as_ref());
+        }
+        undone
+    }
+}
