@@ -102,6 +102,11 @@ impl<'a> Shape<'a> {
         node.fields.get(name).copied().or(node.rest).map(|at| self.to(at))
     }
 
+    /// The shape of a field that has a name of its own.
+    pub fn named(self, name: &str) -> Option<Self> {
+        self.node().fields.get(name).map(|at| self.to(*at))
+    }
+
     /// The fields that have a name of their own.
     pub fn fields(self) -> impl Iterator<Item = (&'a str, Self)> {
         self.node().fields.iter().map(move |(name, at)| (name.as_str(), self.to(*at)))

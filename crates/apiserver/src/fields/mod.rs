@@ -1,1 +1,206 @@
+//! Who owns which field: server-side apply and `metadata.managedFields`, as kube-apiserver 1.36 keeps them.
+//!
+//! Every write goes through [`update`] or [`apply`]. Both are pure; the object that is stored is the one they return,
+//! after the caller has filled in defaults and asked admission, and [`keep_times`] last.
+mod collect;
+mod compare;
+mod conflict;
+mod element;
+mod last_applied;
+mod managed;
+mod merge;
+mod ownership;
+mod remove;
+mod set;
+mod text;
+mod typed;
+mod validate;
 
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+pub use conflict::{Conflict, Conflicts};
+pub use managed::keep_times;
+use managed::{Owner, Owners};
+use ownership::{Write, before_first_apply};
+use set::Set;
+use typed::Typed;
+
+use crate::shape::Shape;
+
+/// How a manager writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operation {
+    Apply,
+    Update,
+}
+
+impl Operation {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Apply => "Apply",
+            Self::Update => "Update",
+        }
+    }
+}
+
+/// Who writes, and to which endpoint.
+#[derive(Debug, Clone, Copy)]
+pub struct Manager<'a> {
+    /// `fieldManager`, or the user agent up to its first slash; nobody is `unknown`.
+    pub name: &'a str,
+    /// `group/version` of the request.
+    pub api_version: &'a str,
+    /// `status`, `scale`; empty for the object itself.
+    pub subresource: &'a str,
+}
+
+/// The fields that a way of writing never changes, and so never owns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reset {
+    Nothing,
+    /// The object of a kind that has a status endpoint.
+    Status,
+    /// `/status` of a custom resource.
+    MetadataAndSpec,
+    /// `/status` of a built-in kind: labels and the like may be written through it.
+    Spec,
+    /// `/status` of a pod.
+    SpecAndOwners,
+}
+
+impl Reset {
+    fn fields(self) -> Set {
+        match self {
+            Self::Nothing => Set::default(),
+            Self::Status => Set::of(&[&["status"]]),
+            Self::MetadataAndSpec => Set::of(&[&["metadata"], &["spec"]]),
+            Self::Spec => Set::of(&[&["spec"]]),
+            Self::SpecAndOwners => {
+                Set::of(&[&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]])
+            }
+        }
+    }
+}
+
+/// Why an apply came to nothing.
+#[derive(Debug, Error)]
+pub enum ApplyError {
+    /// 409, reason Conflict.
+    #[error("{0}")]
+    Conflicts(Conflicts),
+    /// 400.
+    #[error("{0}")]
+    BadRequest(String),
+    /// The configuration does not fit its type: 500, as upstream answers it.
+    #[error("failed to create typed patch object ({object}): {problem}")]
+    Untyped { object: String, problem: String },
+    /// The stored entries cannot be read: 500.
+    #[error("failed to decode managed fields: {0}")]
+    ManagedFields(String),
+}
+
+/// Server-side apply. `live` is the stored object, nothing if there is none yet; `config` what was sent. Returns the
+/// merged object with its owners.
+pub fn apply(
+    shape: Shape<'_>,
+    live: Option<&Value>,
+    config: &Value,
+    manager: &Manager<'_>,
+    reset: Reset,
+    force: bool,
+    now: &str,
+) -> Result<Value, ApplyError> {
+    if managed::entries(config).is_some() {
+        return Err(ApplyError::BadRequest("metadata.managedFields must be nil".to_owned()));
+    }
+    let empty = Value::Object(Map::new());
+    let stored = live.unwrap_or(&empty);
+    let owners = managed::read(stored).map_err(ApplyError::ManagedFields)?;
+    let typed = Typed::object(shape);
+    validate::validate(typed, config)
+        .map_err(|problem| ApplyError::Untyped { object: describe(config), problem })?;
+    let write = write(typed, manager, Operation::Apply, reset, now);
+    let object = managed::stripped(stored);
+    let owners = if owners.is_empty() { before_first_apply(&write, &object) } else { owners };
+    let (new, owners) = apply_or_take_over(&write, &object, config, owners, force)?;
+    let new = if write.owner.manager == last_applied::MANAGER { last_applied::refresh(new, config) } else { new };
+    Ok(keep_times(stored, managed::write(new, owners)))
+}
+
+fn apply_or_take_over(
+    write: &Write<'_>,
+    live: &Value,
+    config: &Value,
+    owners: Owners,
+    force: bool,
+) -> Result<(Value, Owners), ApplyError> {
+    let conflicts = match write.apply(live, config, owners.clone(), force) {
+        Ok(applied) => return Ok(applied),
+        Err(conflicts) if write.owner.manager == last_applied::MANAGER => conflicts,
+        Err(conflicts) => return Err(ApplyError::Conflicts(conflicts)),
+    };
+    let remaining = last_applied::remaining(write, live, &conflicts).unwrap_or(conflicts);
+    if remaining.iter().next().is_some() {
+        return Err(ApplyError::Conflicts(remaining));
+    }
+    write.apply(live, config, owners, true).map_err(ApplyError::Conflicts)
+}
+
+/// Every other write: `old` is the stored object, nothing on create, `new` what will be stored. Returns `new` with its
+/// owners.
+pub fn update(
+    shape: Shape<'_>,
+    old: Option<&Value>,
+    new: Value,
+    manager: &Manager<'_>,
+    reset: Reset,
+    now: &str,
+) -> Value {
+    let owners = known_owners(old, &new, manager);
+    // An object whose owners were forgotten has none until it is applied.
+    if old.is_some() && owners.is_empty() {
+        return managed::write(new, owners);
+    }
+    let write = write(Typed::object(shape), manager, Operation::Update, reset, now);
+    let before = old.map_or_else(|| Value::Object(Map::new()), managed::stripped);
+    let mut owners = write.update(&before, &managed::stripped(&new), owners);
+    managed::cap(&mut owners);
+    let new = managed::write(new, owners);
+    match old {
+        Some(old) => keep_times(old, new),
+        None => new,
+    }
+}
+
+/// The owners before an update: the client may have changed them, but one that knows nothing of them may leave them
+/// out.
+fn known_owners(old: Option<&Value>, new: &Value, manager: &Manager<'_>) -> Owners {
+    let stored = || old.and_then(|old| managed::read(old).ok()).unwrap_or_default();
+    if !manager.subresource.is_empty() {
+        return stored();
+    }
+    if managed::asks_to_forget(new) {
+        return Owners::new();
+    }
+    managed::read(new).ok().filter(|owners| !owners.is_empty()).unwrap_or_else(stored)
+}
+
+fn write<'a>(
+    typed: Typed<'a>,
+    manager: &Manager<'a>,
+    operation: Operation,
+    reset: Reset,
+    now: &'a str,
+) -> Write<'a> {
+    let owner = Owner::new(manager.name, operation, manager.api_version, manager.subresource);
+    Write { typed, owner, api_version: manager.api_version, reset: reset.fields(), now }
+}
+
+/// `namespace/name; group/version, Kind=kind`.
+fn describe(object: &Value) -> String {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let version = text("/apiVersion");
+    let slash = if version.contains('/') { "" } else { "/" };
+    format!("{}/{}; {slash}{version}, Kind={}", text("/metadata/namespace"), text("/metadata/name"), text("/kind"))
+}

@@ -1,0 +1,100 @@
+//! Field sets of whole values.
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::element::Element;
+use super::set::{Node, Set};
+use super::typed::{Form, Typed};
+
+/// Every field of an object.
+pub(crate) fn fields(typed: Typed<'_>, value: &Value) -> Set {
+    collect(typed, value).below
+}
+
+fn collect(typed: Typed<'_>, value: &Value) -> Node {
+    match typed.form(value) {
+        Form::Scalar => Node::MEMBER,
+        Form::List if typed.atomic_list() => Node::MEMBER,
+        Form::List => Node { member: false, below: items(typed, value) },
+        Form::Map | Form::Open if typed.atomic_map() => Node::MEMBER,
+        Form::Map | Form::Open => Node { member: false, below: map_fields(typed, value) },
+    }
+}
+
+fn map_fields(typed: Typed<'_>, value: &Value) -> Set {
+    let mut out = Set::default();
+    for (name, value) in value.as_object().into_iter().flatten() {
+        let mut node = collect(typed.field(name), value);
+        // What a schema names is there by its fields; a key of a map and an emptiness have to be said.
+        let empty = value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
+        node.member |= empty || typed.named(name).is_none();
+        out.put(Element::field(name), node);
+    }
+    out
+}
+
+fn items(typed: Typed<'_>, value: &Value) -> Set {
+    let mut out = Set::default();
+    let mut seen = BTreeSet::new();
+    for (i, item) in value.as_array().into_iter().flatten().enumerate() {
+        let element = typed.stored_element(i, item);
+        // Elements that share a key have one owner, all together.
+        let node = if seen.insert(element.clone()) { collect(typed.item(), item) } else { Node::default() };
+        out.put(element, Node { member: true, ..node });
+    }
+    out
+}
+
+/// The set with every named field a member that has a member below it: what is removed with its last field.
+pub(crate) fn with_named(typed: Option<Typed<'_>>, set: &Set) -> Set {
+    let map = typed.filter(|t| matches!(t.declared_form(), Form::Map | Form::Open));
+    let list = typed.filter(|t| matches!(t.declared_form(), Form::List | Form::Open));
+    let mut out = Set::default();
+    for (element, node) in set.iter() {
+        let (named, below) = match element {
+            Element::Field(name) => {
+                let named = map.and_then(|t| t.named(name));
+                (named.is_some(), named.or_else(|| map.and_then(Typed::rest)))
+            }
+            Element::Key(_) => (false, list.map(Typed::item)),
+            Element::Value(_) | Element::Index(_) => (false, None),
+        };
+        let member = node.member || (named && !node.below.is_empty());
+        out.put(element.clone(), Node { member, below: with_named(below, &node.below) });
+    }
+    out
+}
+
+/// Fits a set that was written under another schema: what has become one value is owned as one.
+pub(crate) fn fit(typed: Typed<'_>, set: &mut Set) {
+    for (element, node) in set.iter_mut() {
+        if let Some(below) = type_below(typed, element) {
+            fit_node(below, node);
+        }
+    }
+}
+
+fn type_below<'a>(typed: Typed<'a>, element: &Element) -> Option<Typed<'a>> {
+    match (typed.declared_form(), element) {
+        (Form::Map | Form::Open, Element::Field(name)) => typed.named(name).or_else(|| typed.rest()),
+        (Form::Map | Form::Open, _) => typed.rest(),
+        (Form::List, _) => Some(typed.item()),
+        (Form::Scalar, _) => None,
+    }
+}
+
+fn fit_node(typed: Typed<'_>, node: &mut Node) {
+    let one_value = match typed.declared_form() {
+        Form::Scalar => false,
+        Form::List => typed.atomic_list(),
+        // Without a schema there is nothing that could have changed.
+        Form::Map | Form::Open if typed.untyped_map() => return,
+        Form::Map | Form::Open => typed.atomic_map() && !node.below.is_empty(),
+    };
+    if one_value {
+        *node = Node::MEMBER;
+    } else {
+        fit(typed, &mut node.below);
+    }
+}

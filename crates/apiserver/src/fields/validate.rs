@@ -1,0 +1,82 @@
+//! Whether an applied configuration fits its type. Only as much as ownership needs; the schema is checked later.
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::element::Element;
+use super::text::{Plain, Source, type_name};
+use super::typed::{Form, Typed};
+use crate::shape::Type;
+
+/// What does not fit, in upstream's words.
+pub(crate) fn validate(typed: Typed<'_>, value: &Value) -> Result<(), String> {
+    let mut found = Vec::new();
+    check(typed, value, "", &mut found);
+    match found.as_slice() {
+        [] => Ok(()),
+        [one] => Err(one.clone()),
+        many => Err(format!("errors:\n  {}", many.join("\n  "))),
+    }
+}
+
+fn check(typed: Typed<'_>, value: &Value, path: &str, found: &mut Vec<String>) {
+    let problem = match (typed.form(value), value) {
+        (_, Value::Null) => None,
+        (Form::Scalar, _) => scalar_problem(typed, value),
+        (Form::List, Value::Array(items)) => return check_items(typed, items, path, found),
+        (Form::List, _) => Some(format!("expected list, got &{{{}}}", Plain(value))),
+        (_, Value::Object(_)) => return check_fields(typed, value, path, found),
+        (_, _) => Some(format!("expected map, got &{{{}}}", Plain(value))),
+    };
+    found.extend(problem.map(|problem| at(path, &problem)));
+}
+
+fn at(path: &str, problem: &str) -> String {
+    if path.is_empty() { problem.to_owned() } else { format!("{path}: {problem}") }
+}
+
+fn scalar_problem(typed: Typed<'_>, value: &Value) -> Option<String> {
+    let Typed::Known { shape, .. } = typed else { return None };
+    match shape.ty() {
+        Type::Integer | Type::Number if !value.is_number() => {
+            Some(format!("expected numeric (int or float), got {}", type_name(value)))
+        }
+        Type::String | Type::Bytes if !value.is_string() => {
+            Some(format!("expected string, got &value.valueUnstructured{{Value:{}}}", Source(value)))
+        }
+        Type::Boolean if !value.is_boolean() => Some(format!("expected boolean, got &{{{}}}", Plain(value))),
+        _ if value.is_array() || value.is_object() => {
+            Some(format!("expected any scalar, got &{{{}}}", Plain(value)))
+        }
+        _ => None,
+    }
+}
+
+fn check_items(typed: Typed<'_>, items: &[Value], path: &str, found: &mut Vec<String>) {
+    let mut seen = BTreeSet::new();
+    for (i, item) in items.iter().enumerate() {
+        let element = if typed.atomic_list() {
+            typed.stored_element(i, &Value::Null)
+        } else {
+            match typed.element(item) {
+                Ok(element) => element,
+                // An element that has no key hides those after it.
+                Err(problem) => return found.push(at(path, &format!("element {i}: {problem}"))),
+            }
+        };
+        if !seen.insert(element.clone()) {
+            found.push(at(path, &format!("duplicate entries for key {element}")));
+        }
+        check(typed.item(), item, &format!("{path}{element}"), found);
+    }
+}
+
+fn check_fields(typed: Typed<'_>, value: &Value, path: &str, found: &mut Vec<String>) {
+    for (name, value) in value.as_object().into_iter().flatten() {
+        let path = format!("{path}{}", Element::field(name));
+        match typed.named(name).or_else(|| typed.rest()) {
+            Some(below) => check(below, value, &path, found),
+            None => return found.push(at(&path, "field not declared in schema")),
+        }
+    }
+}
