@@ -174,7 +174,8 @@ impl<'a> Reader<'a> {
     fn read(&mut self, schema: &'a Value) -> usize {
         let reference = |s: &'a Value| s.get("$ref").and_then(Value::as_str);
         // A reference that says nothing else is the node itself; one with a default of its own is a copy with it.
-        let only = schema.get("allOf").and_then(Value::as_array).filter(|all| all.len() == 1).map(|all| &all[0]);
+        let only =
+            schema.get("allOf").and_then(Value::as_array).filter(|all| all.len() == 1).map(|all| &all[0]);
         if let Some(name) = reference(schema).or_else(|| only.and_then(reference)) {
             let at = self.named(name.trim_start_matches(REFERENCE));
             return match schema.get("default") {
