@@ -1,5 +1,7 @@
 //! Patches as a real kube-apiserver 1.36 answers them: the files next to this one hold a pod template, patches of it
 //! and what became of it.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use apiserver::patch::{PatchError, json, merge, strategic, unknown_fields};
 use apiserver::shape::Shapes;
 use serde_json::{Map, Value, json as j};
