@@ -120,8 +120,7 @@ impl Walk {
 
     fn maps(&mut self, typed: Typed<'_>, pair: Pair<'_>) {
         let (old, new) = pair.maps();
-        let names: BTreeSet<&String> =
-            [old, new].into_iter().flatten().flat_map(|map| map.keys()).collect();
+        let names: BTreeSet<&String> = [old, new].into_iter().flatten().flat_map(|map| map.keys()).collect();
         for name in names {
             let (old, new) = (old.and_then(|m| m.get(name)), new.and_then(|m| m.get(name)));
             self.below(Element::field(name), typed.field(name), old, new);
@@ -188,9 +187,7 @@ fn by_element<'v>(typed: Typed<'_>, items: &'v [Value]) -> BTreeMap<Element, Vec
 pub(crate) fn equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(_), Value::Number(_)) => Scalar(a.clone()) == Scalar(b.clone()),
-        (Value::Array(a), Value::Array(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b))
-        }
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b)),
         (Value::Object(a), Value::Object(b)) => {
             a.len() == b.len() && a.iter().all(|(name, a)| b.get(name).is_some_and(|b| equal(a, b)))
         }

@@ -122,9 +122,11 @@ pub fn apply(
         .map_err(|problem| ApplyError::Untyped { object: describe(config), problem })?;
     let write = write(typed, manager, Operation::Apply, reset, now);
     let object = managed::stripped(stored);
-    let owners = if owners.is_empty() { before_first_apply(&write, &object) } else { owners };
+    let owners =
+        if owners.is_empty() { before_first_apply(&write, &typed::nothing(shape), &object) } else { owners };
     let (new, owners) = apply_or_take_over(&write, &object, config, owners, force)?;
-    let new = if write.owner.manager == last_applied::MANAGER { last_applied::refresh(new, config) } else { new };
+    let new =
+        if write.owner.manager == last_applied::MANAGER { last_applied::refresh(new, config) } else { new };
     Ok(keep_times(stored, managed::write(new, owners)))
 }
 
@@ -163,7 +165,7 @@ pub fn update(
         return managed::write(new, owners);
     }
     let write = write(Typed::object(shape), manager, Operation::Update, reset, now);
-    let before = old.map_or_else(|| Value::Object(Map::new()), managed::stripped);
+    let before = old.map_or_else(|| typed::nothing(shape), managed::stripped);
     let mut owners = write.update(&before, &managed::stripped(&new), owners);
     managed::cap(&mut owners);
     let new = managed::write(new, owners);
@@ -202,5 +204,10 @@ fn describe(object: &Value) -> String {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let version = text("/apiVersion");
     let slash = if version.contains('/') { "" } else { "/" };
-    format!("{}/{}; {slash}{version}, Kind={}", text("/metadata/namespace"), text("/metadata/name"), text("/kind"))
+    format!(
+        "{}/{}; {slash}{version}, Kind={}",
+        text("/metadata/namespace"),
+        text("/metadata/name"),
+        text("/kind")
+    )
 }

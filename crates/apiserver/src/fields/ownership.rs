@@ -134,13 +134,9 @@ impl Write<'_> {
 }
 
 /// The owner of all that was there before anyone was asked.
-pub(crate) fn before_first_apply(write: &Write<'_>, live: &Value) -> Owners {
-    let owner = Owner::new(
-        "before-first-apply",
-        Operation::Update,
-        write.api_version,
-        &write.owner.subresource,
-    );
+pub(crate) fn before_first_apply(write: &Write<'_>, nothing: &Value, live: &Value) -> Owners {
+    let owner =
+        Owner::new("before-first-apply", Operation::Update, write.api_version, &write.owner.subresource);
     let first = Write { owner, reset: write.reset.clone(), ..*write };
-    first.update(&Value::Object(serde_json::Map::new()), live, Owners::new())
+    first.update(nothing, live, Owners::new())
 }

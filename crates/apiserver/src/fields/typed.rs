@@ -86,7 +86,7 @@ impl<'a> Typed<'a> {
         let Self::Known { shape, object, .. } = self else { return None };
         let named = shape.named(name);
         match name {
-            "metadata" if object && named.is_none_or(|meta| meta.fields().next().is_none()) => {
+            "metadata" if object && !named.is_some_and(is_object_meta) => {
                 Some(self.below(OBJECT_META.root()))
             }
             "apiVersion" | "kind" if object && named.is_none() => Some(Self::Deduced),
@@ -178,6 +178,31 @@ fn set_element(item: &Value) -> Result<Element, String> {
     }
 }
 
+/// A CRD may say no more of its metadata than what names are allowed.
+fn is_object_meta(shape: Shape<'_>) -> bool {
+    shape.named("uid").is_some()
+}
+
+/// What upstream compares a new object with. Built-in kinds are structs there: some of their fields are never absent,
+/// so that no one owns their being there.
+pub(crate) fn nothing(shape: Shape<'_>) -> Value {
+    let builtin = shape.named("metadata").is_some_and(is_object_meta);
+    if builtin { zero(shape) } else { Value::Object(Map::new()) }
+}
+
+fn zero(shape: Shape<'_>) -> Value {
+    let empty = Value::Object(Map::new());
+    let fields = shape.fields().filter_map(|(name, field)| match (field.ty(), field.default()) {
+        (Type::Object, Some(default)) if *default == empty => Some((name.to_owned(), zero(field))),
+        (_, Some(default)) if shape.required().iter().any(|n| n == name) => {
+            Some((name.to_owned(), default.clone()))
+        }
+        (_, None) if shape.required().iter().any(|n| n == name) => Some((name.to_owned(), Value::Null)),
+        _ => None,
+    });
+    Value::Object(fields.collect())
+}
+
 /// The metadata of every kind; a CRD says no more than that there is some.
 static OBJECT_META: LazyLock<Shapes> = LazyLock::new(|| {
     let text = json!({"type": "string"});
@@ -185,7 +210,7 @@ static OBJECT_META: LazyLock<Shapes> = LazyLock::new(|| {
     let whole = json!({"type": "integer"});
     let time = json!({"type": "string", "format": "date-time"});
     let owner = json!({"type": "object", "x-kubernetes-map-type": "atomic", "properties": {
-        "apiVersion": text, "kind": text, "name": text, "uid": text,
+        "apiVersion": text, "kind": text, "name": text, "uid": {"type": "string", "default": ""},
         "controller": {"type": "boolean"}, "blockOwnerDeletion": {"type": "boolean"},
     }});
     let schema = json!({"type": "object", "properties": {
