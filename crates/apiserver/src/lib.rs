@@ -1,6 +1,7 @@
 //! The embedded Kubernetes API.
 #![allow(dead_code)]
 
+pub mod builtin;
 pub mod fields;
 pub mod patch;
 pub mod quantity;

@@ -1,0 +1,137 @@
+//! The kinds that are built in: how a kube-apiserver 1.36 reads, completes and judges them.
+//!
+//! The way of an object that is created: [`decode`], [`default`], [`prepare_create`], [`meta::validate_meta`] and
+//! [`validate_create`], [`allocate`]. All of it is a function of its arguments: names, times and addresses are given.
+//!
+//! Where we differ on purpose:
+//! - an `EndpointSlice` may name loopback addresses, because in embedded mode that is where the pods listen;
+//! - no token volume is mounted into pods, and a node gets no `not-ready` taint: both are admission plugins of a cluster;
+//! - the refusal of a pod's update names the fields that changed instead of printing a Go struct.
+//!
+//! Objects are maps sorted by name, so of several unknown fields or wrong types the first by name is reported first; a
+//! kube-apiserver goes by the order in which they were sent.
+mod address;
+mod base64;
+mod cause;
+mod decode;
+mod defaults;
+mod events;
+mod instant;
+mod kinds;
+pub mod meta;
+mod names;
+mod pod;
+mod rbac;
+mod service;
+mod strategy;
+pub mod structs;
+mod validate;
+
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value};
+
+pub use self::{
+    cause::Cause,
+    decode::decode,
+    defaults::default,
+    events::{to_core as event_to_core, to_events as event_to_events},
+    kinds::KINDS,
+    service::{Need, allocate},
+    strategy::{canonicalize, prepare_create, prepare_finalize, prepare_status, prepare_update},
+    validate::{validate_create, validate_status, validate_update},
+};
+use crate::shape::Shapes;
+
+/// How the name of an object is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameRule {
+    /// Dots are allowed.
+    Subdomain,
+    Label,
+    /// What fits between two slashes of a path.
+    PathSegment,
+}
+
+/// What changes `metadata.generation`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Generation {
+    /// The kind has none.
+    Unused,
+    /// A change of `spec`.
+    Spec,
+    /// A change of anything but metadata, or of labels.
+    Content,
+}
+
+/// A resource below another: `pods/log`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Subresource {
+    pub name: &'static str,
+    /// Group, version and kind of what is sent there; the group and version are empty where they are the parent's.
+    pub group: &'static str,
+    pub version: &'static str,
+    pub kind: &'static str,
+    pub verbs: &'static [&'static str],
+}
+
+/// A built-in kind.
+#[derive(Debug)]
+pub struct BuiltIn {
+    pub group: &'static str,
+    pub version: &'static str,
+    pub kind: &'static str,
+    pub plural: &'static str,
+    pub singular: &'static str,
+    pub short_names: &'static [&'static str],
+    pub categories: &'static [&'static str],
+    pub namespaced: bool,
+    pub verbs: &'static [&'static str],
+    pub subresources: &'static [Subresource],
+    /// What a field selector may name, `metadata.name` and `metadata.namespace` apart.
+    pub selectable: &'static [&'static str],
+    /// An update without a resource version is taken.
+    pub unconditional_update: bool,
+    /// An update of what is not there creates it.
+    pub create_on_update: bool,
+    pub generation: Generation,
+    pub name_rule: NameRule,
+    /// The Go struct ([`structs`]).
+    pub go: &'static str,
+    /// The name of its schema.
+    pub definition: &'static str,
+}
+
+impl BuiltIn {
+    /// The shape of the kind's objects.
+    pub fn shapes(&self) -> &'static Shapes {
+        static SHAPES: LazyLock<Vec<(&'static str, Shapes)>> = LazyLock::new(|| {
+            let read = |kind: &BuiltIn| {
+                let schema = DEFINITIONS.get(kind.definition).unwrap_or(&Value::Null);
+                (kind.definition, Shapes::new(schema, &DEFINITIONS))
+            };
+            KINDS.iter().map(read).collect()
+        });
+        static NOTHING: LazyLock<Shapes> = LazyLock::new(|| Shapes::new(&Value::Null, &Map::new()));
+        let found = SHAPES.iter().find(|(definition, _)| *definition == self.definition);
+        found.map_or(&NOTHING, |(_, shapes)| shapes)
+    }
+
+    /// The `apiVersion` of the kind's objects.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.to_owned()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+}
+
+/// The kind of a group and version, by its name.
+pub fn find(group: &str, version: &str, kind: &str) -> Option<&'static BuiltIn> {
+    KINDS.iter().find(|k| k.group == group && k.version == version && k.kind == kind)
+}
+
+/// The schemas of the built-in kinds, by name, without descriptions.
+pub static DEFINITIONS: LazyLock<Map<String, Value>> =
+    LazyLock::new(|| serde_json::from_str(include_str!("schemas.json")).unwrap_or_default());
