@@ -51,12 +51,14 @@ fn every_beginning_of_a_log_opens_to_a_beginning_of_what_was_acknowledged() {
 #[test]
 fn what_follows_a_cut_is_found_again() {
     let (name, log, _) = small_log();
-    let disk = SimulatedDisk::with_files(&Files::from([(name, log[..log.len() - 1].to_vec())]));
-    let store = Store::open_on(Box::new(disk.clone()), Settings::default()).unwrap().store;
-    block_on(store.commit(create("after", 99))).unwrap();
-    let expected = pods(&store);
-    drop(store);
-    let opened = Store::open_on(Box::new(disk), Settings::default()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join(name), &log[..log.len() - 1]).unwrap();
+    let opened = Store::open(directory.path(), Settings::default()).unwrap();
+    assert!(opened.cut.is_some());
+    block_on(opened.store.commit(create("after", 99))).unwrap();
+    let expected = pods(&opened.store);
+    drop(opened);
+    let opened = Store::open(directory.path(), Settings::default()).unwrap();
     assert_eq!((opened.cut, pods(&opened.store)), (None, expected));
 }
 

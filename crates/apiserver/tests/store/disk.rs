@@ -37,6 +37,11 @@ pub struct Platter {
 }
 
 impl Platter {
+    /// What the next process finds when only the process died: all of it, durable or not.
+    pub fn after_kill(&self) -> SimulatedDisk {
+        SimulatedDisk::of(self.clone())
+    }
+
     /// The disk that the next process finds.
     pub fn after_crash(&self, unsynced: Unsynced) -> SimulatedDisk {
         let kept = matches!(unsynced, Unsynced::Kept | Unsynced::LostButNames);

@@ -10,7 +10,7 @@ use std::{
 use apiserver::store::{Disk, DiskFile, OpenError, OutOfReach, Refused, Settings, Store};
 
 use crate::{
-    disk::{Platter, SimulatedDisk, UNSYNCED},
+    disk::{Platter, SimulatedDisk, UNSYNCED, Unsynced},
     support::{EAGER, PODS, block_on, create, everything, live, pods},
 };
 
@@ -115,6 +115,10 @@ fn a_crash_at_any_moment_loses_nothing_acknowledged() {
             let again = survivor.platter().after_crash(unsynced);
             acknowledged.check(&open(&again), *newest);
         }
+        // What the process after a kill shows survives the loss of power too.
+        let killed = platter.after_kill();
+        let shown = open(&killed).revision();
+        acknowledged.check(&open(&killed.platter().after_crash(Unsynced::Lost)), shown);
     }
 }
 
