@@ -1,4 +1,5 @@
 //! Ownership of fields, against recordings of what kube-apiserver does.
+#![allow(clippy::unwrap_used, clippy::panic)]
 use apiserver::fields::{ApplyError, Manager, Reset, apply, update};
 use apiserver::shape::Shapes;
 use serde::Deserialize;

@@ -1,4 +1,5 @@
 //! Laws of ownership that hold for any object.
+#![allow(clippy::unwrap_used, clippy::panic)]
 use std::sync::LazyLock;
 
 use apiserver::fields::{Manager, Reset, apply, update};
@@ -36,8 +37,12 @@ fn set() -> impl Strategy<Value = Value> {
 fn part() -> impl Strategy<Value = Value> {
     (prop::option::of(text()), prop::option::of(table())).prop_map(|(image, env)| {
         let mut part = json!({});
-        image.into_iter().for_each(|image| part["image"] = json!(image));
-        env.into_iter().for_each(|env| part["env"] = env);
+        if let Some(image) = image {
+            part["image"] = json!(image);
+        }
+        if let Some(env) = env {
+            part["env"] = env;
+        }
         part
     })
 }
@@ -88,7 +93,9 @@ fn config() -> impl Strategy<Value = Value> {
         if !spec.is_empty() {
             object["spec"] = Value::Object(spec);
         }
-        labels.into_iter().for_each(|labels| object["metadata"]["labels"] = labels);
+        if let Some(labels) = labels {
+            object["metadata"]["labels"] = labels;
+        }
         object
     })
 }

@@ -98,3 +98,33 @@ fn fit_node(typed: Typed<'_>, node: &mut Node) {
         fit(typed, &mut node.below);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, json};
+
+    use super::*;
+    use crate::shape::Shapes;
+
+    /// Facts of upstream's reconciliation: what has become atomic is owned as a whole, what has become granular is left
+    /// as it is.
+    #[test]
+    fn a_set_fits_the_schema_that_is() {
+        let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+            "map": {"type": "object", "x-kubernetes-map-type": "atomic", "additionalProperties": {"type": "string"}},
+            "list": {"type": "array", "items": {"type": "string"}},
+            "granular": {"type": "object", "additionalProperties": {"type": "string"}},
+            "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+        }}}});
+        let shapes = Shapes::new(&schema, &Map::new());
+        let written = json!({"f:spec": {
+            "f:map": {"f:a": {}}, "f:list": {"v:\"a\"": {}}, "f:granular": {}, "f:free": {"f:a": {}}, "f:gone": {"f:a": {}},
+        }});
+        let mut set = Set::parse(&written).unwrap();
+        fit(Typed::object(shapes.root()), &mut set);
+        let fitted = json!({"f:spec": {
+            "f:map": {}, "f:list": {}, "f:granular": {}, "f:free": {"f:a": {}}, "f:gone": {"f:a": {}},
+        }});
+        assert_eq!(set.print(), fitted);
+    }
+}

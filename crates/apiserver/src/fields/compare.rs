@@ -49,13 +49,12 @@ struct Pair<'v> {
 }
 
 impl<'v> Pair<'v> {
-    fn maps(self) -> (Option<&'v Map<String, Value>>, Option<&'v Map<String, Value>>) {
-        (self.old.and_then(Value::as_object), self.new.and_then(Value::as_object))
+    fn maps(self) -> [Option<&'v Map<String, Value>>; 2] {
+        [self.old, self.new].map(|v| v.and_then(Value::as_object))
     }
 
-    fn lists(self) -> (&'v [Value], &'v [Value]) {
-        let list = |v: Option<&'v Value>| v.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        (list(self.old), list(self.new))
+    fn lists(self) -> [&'v [Value]; 2] {
+        [self.old, self.new].map(|v| v.and_then(Value::as_array).map_or(&[][..], Vec::as_slice))
     }
 }
 
@@ -84,11 +83,11 @@ impl Walk {
         let leaf = match form {
             Form::Scalar => true,
             Form::List => {
-                let (old, new) = pair.lists();
+                let [old, new] = pair.lists();
                 typed.atomic_list() || (old.is_empty() && new.is_empty())
             }
             Form::Map | Form::Open => {
-                let (old, new) = pair.maps();
+                let [old, new] = pair.maps();
                 typed.atomic_map() || (old.is_none_or(Map::is_empty) && new.is_none_or(Map::is_empty))
             }
         };
@@ -119,7 +118,7 @@ impl Walk {
     }
 
     fn maps(&mut self, typed: Typed<'_>, pair: Pair<'_>) {
-        let (old, new) = pair.maps();
+        let [old, new] = pair.maps();
         let names: BTreeSet<&String> = [old, new].into_iter().flatten().flat_map(|map| map.keys()).collect();
         for name in names {
             let (old, new) = (old.and_then(|m| m.get(name)), new.and_then(|m| m.get(name)));
@@ -134,7 +133,7 @@ impl Walk {
     }
 
     fn lists(&mut self, typed: Typed<'_>, pair: Pair<'_>) {
-        let (old, new) = pair.lists();
+        let [old, new] = pair.lists();
         let (old, new) = (by_element(typed, old), by_element(typed, new));
         let elements: BTreeSet<&Element> = old.keys().chain(new.keys()).collect();
         for element in elements {

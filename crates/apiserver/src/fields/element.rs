@@ -2,7 +2,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use super::text::{self, Quoted};
 
@@ -36,17 +36,19 @@ impl Scalar {
     }
 }
 
+fn compare_numbers(a: &Number, b: &Number) -> Ordering {
+    if let (Some(a), Some(b)) = (a.as_i64(), b.as_i64()) {
+        return a.cmp(&b);
+    }
+    // -0.0 is 0.
+    let size = |n: &Number| n.as_f64().unwrap_or_default() + 0.0;
+    size(a).total_cmp(&size(b))
+}
+
 impl Ord for Scalar {
     fn cmp(&self, other: &Self) -> Ordering {
         match (&self.0, &other.0) {
-            (Value::Number(a), Value::Number(b)) => match (a.as_i64(), b.as_i64()) {
-                (Some(a), Some(b)) => a.cmp(&b),
-                _ => {
-                    // -0.0 is 0.
-                    let size = |n: &serde_json::Number| n.as_f64().unwrap_or_default() + 0.0;
-                    size(a).total_cmp(&size(b))
-                }
-            },
+            (Value::Number(a), Value::Number(b)) => compare_numbers(a, b),
             (Value::String(a), Value::String(b)) => a.cmp(b),
             (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
             (Value::Array(_), Value::Array(_)) | (Value::Object(_), Value::Object(_)) => {

@@ -102,7 +102,7 @@ pub(crate) fn write(mut object: Value, owners: Owners) -> Value {
             &b.subresource,
         ))
     });
-    let entries: Vec<Value> = entries.iter().map(|(owner, owned)| write_entry(owner, owned)).collect();
+    let entries: Vec<Value> = entries.iter().map(write_entry).collect();
     let Some(object_fields) = object.as_object_mut() else { return object };
     let metadata = object_fields.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
     if let Some(metadata) = metadata.as_object_mut() {
@@ -114,16 +114,16 @@ pub(crate) fn write(mut object: Value, owners: Owners) -> Value {
     object
 }
 
-fn write_entry(owner: &Owner, owned: &Owned) -> Value {
+fn write_entry((owner, has): &(Owner, Owned)) -> Value {
     let mut entry = json!({
         "operation": owner.operation.name(),
-        "apiVersion": owned.api_version,
+        "apiVersion": has.api_version,
         "fieldsType": "FieldsV1",
-        "fieldsV1": owned.fields.print(),
+        "fieldsV1": has.fields.print(),
     });
     let optional = [
         ("manager", Some(&owner.manager)),
-        ("time", owned.time.as_ref()),
+        ("time", has.time.as_ref()),
         ("subresource", Some(&owner.subresource)),
     ];
     for (name, value) in optional {

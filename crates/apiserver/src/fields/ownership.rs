@@ -73,7 +73,7 @@ impl Write<'_> {
         let time = before.as_ref().and_then(|owned| owned.time.clone());
         owners.insert(self.owner.clone(), self.owned(applied, time));
         let new = match before {
-            Some(before) if !before.fields.is_empty() => self.prune(merged, &owners, &before.fields),
+            Some(before) if !before.fields.is_empty() => self.prune(&merged, &owners, &before.fields),
             _ => merged,
         };
         let conflicts = self.yield_fields(&self.change(live, &new), &mut owners);
@@ -118,18 +118,18 @@ impl Write<'_> {
     }
 
     /// Removes what was applied before and is owned by no one now.
-    fn prune(&self, merged: Value, owners: &Owners, before: &Set) -> Value {
+    fn prune(&self, merged: &Value, owners: &Owners, before: &Set) -> Value {
         let named = |set: &Set| with_named(Some(self.typed), set);
-        let all = named(&fields(self.typed, &merged));
+        let all = named(&fields(self.typed, merged));
         let before = named(before);
-        let without = remove(self.typed, &merged, &before);
+        let without = remove(self.typed, merged, &before);
         let owned = owners.values().fold(Set::default(), |all, owned| all.union(owned.fields.clone()));
         let kept = named(&fields(self.typed, &without)).union(named(&owned));
-        let with_owned = remove(self.typed, &merged, &all.difference(&kept));
+        let with_owned = remove(self.typed, merged, &all.difference(&kept));
         // Removing an element of a list takes along what another put below it without owning the element; only what
         // was applied before goes.
         let kept = named(&fields(self.typed, &with_owned));
-        remove(self.typed, &merged, &all.difference(&kept).intersection(&before))
+        remove(self.typed, merged, &all.difference(&kept).intersection(&before))
     }
 }
 

@@ -184,3 +184,85 @@ impl Node {
         Some(node)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::fields::element::Scalar;
+
+    fn scalar() -> impl Strategy<Value = Value> {
+        prop_oneof![
+            any::<i64>().prop_map(|n| json!(n)),
+            any::<String>().prop_map(|s| json!(s)),
+            any::<bool>().prop_map(|b| json!(b)),
+            Just(json!(1.5)),
+            Just(json!(null)),
+        ]
+    }
+
+    fn element() -> impl Strategy<Value = Element> {
+        prop_oneof![
+            any::<String>().prop_map(Element::Field),
+            prop::collection::btree_map(any::<String>(), scalar(), 1..3).prop_map(Element::key),
+            scalar().prop_map(|v| Element::Value(Scalar(v))),
+            any::<i64>().prop_map(Element::Index),
+        ]
+    }
+
+    fn set() -> impl Strategy<Value = Set> {
+        prop::collection::vec(prop::collection::vec(element(), 1..4), 0..6).prop_map(|paths| {
+            let mut set = Set::default();
+            for path in paths {
+                set.insert(path);
+            }
+            set
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_is_read_back(set in set()) {
+            prop_assert_eq!(Set::parse(&set.print()), Some(set));
+        }
+
+        #[test]
+        fn a_set_is_what_is_shared_and_what_is_not(a in set(), b in set()) {
+            let both = a.clone().union(b.clone());
+            prop_assert_eq!(both.difference(&a).union(a.clone()), both.clone());
+            prop_assert_eq!(both.intersection(&b), b.clone());
+            prop_assert_eq!(a.difference(&b).intersection(&b), Set::default());
+            prop_assert!(both.paths().iter().all(|path| a.has(path) || b.has(path)));
+        }
+    }
+
+    #[test]
+    fn elements_are_written_as_upstream_writes_them() {
+        let printed = |key: Value| Element::key(key.as_object().unwrap().clone()).print();
+        assert_eq!(
+            printed(json!({"protocol": "TCP", "containerPort": 80})),
+            r#"k:{"containerPort":80,"protocol":"TCP"}"#
+        );
+        assert_eq!(printed(json!({"name": "a<b>"})), r#"k:{"name":"a\u003cb\u003e"}"#);
+        assert_eq!(Element::Value(Scalar(json!("a"))).print(), r#"v:"a""#);
+        assert_eq!(Element::Index(3).print(), "i:3");
+    }
+
+    #[test]
+    fn what_later_versions_write_is_passed_over_and_nonsense_is_not() {
+        assert_eq!(Set::parse(&json!({"f:a": {}, "z:new": {}})), Set::parse(&json!({"f:a": {}})));
+        for nonsense in ["", "f", "name", "k:1", "k:{", "i:x", "v:"] {
+            assert_eq!(Set::parse(&json!({nonsense: {}})), None, "{nonsense}");
+        }
+        assert_eq!(Set::parse(&json!({"f:a": 1})), None);
+    }
+
+    /// Numbers read from `fieldsV1` are the numbers of the object, whichever way either wrote them.
+    #[test]
+    fn a_number_is_one_element() {
+        assert_eq!(Element::parse(r#"k:{"port":80}"#), Element::parse(r#"k:{"port":80.0}"#));
+        assert_eq!(Element::parse("v:80.0").map(|e| e.print()), Ok("v:80".to_owned()));
+    }
+}
