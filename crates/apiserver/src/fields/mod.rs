@@ -1,7 +1,8 @@
 //! Who owns which field: server-side apply and `metadata.managedFields`, as kube-apiserver 1.36 keeps them.
 //!
-//! Every write goes through [`update`] or [`apply`]. Both are pure; the object that is stored is the one they return,
-//! after the caller has filled in defaults and asked admission, and [`keep_times`] last.
+//! Every write goes through [`update`] or [`apply`]. Both are pure. The order is upstream's: an update is owned after
+//! defaults and before admission, so that what admission adds is no one's; an apply is owned before defaults are filled
+//! in. The caller restores the fields of [`Reset`] afterwards and ends with [`keep_times`], on what will be stored.
 mod collect;
 mod compare;
 mod conflict;
@@ -47,12 +48,31 @@ impl Operation {
 /// Who writes, and to which endpoint.
 #[derive(Debug, Clone, Copy)]
 pub struct Manager<'a> {
-    /// `fieldManager`, or the user agent up to its first slash; nobody is `unknown`.
+    /// See [`manager_name`]; nobody is `unknown`.
     pub name: &'a str,
     /// `group/version` of the request.
     pub api_version: &'a str,
     /// `status`, `scale`; empty for the object itself.
     pub subresource: &'a str,
+}
+
+/// The longest name of a manager.
+const NAME_BYTES: usize = 128;
+
+/// The name under which a request writes: `fieldManager`, or else the program in its user agent.
+pub fn manager_name(field_manager: &str, user_agent: &str) -> String {
+    if !field_manager.is_empty() {
+        return field_manager.to_owned();
+    }
+    let program = user_agent.split('/').next().unwrap_or_default();
+    let mut name = String::new();
+    for c in program.chars().filter(|c| *c == ' ' || !(c.is_control() || c.is_whitespace())) {
+        if name.len() + c.len_utf8() > NAME_BYTES {
+            break;
+        }
+        name.push(c);
+    }
+    name
 }
 
 /// The fields that a way of writing never changes, and so never owns.
@@ -210,4 +230,18 @@ fn describe(object: &Value) -> String {
         text("/metadata/name"),
         text("/kind")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::manager_name;
+
+    #[test]
+    fn a_request_writes_under_the_name_it_gives_or_that_of_its_program() {
+        assert_eq!(manager_name("one", "kubectl/v1.36"), "one");
+        assert_eq!(manager_name("", "kubectl/v1.36 (linux/amd64)"), "kubectl");
+        assert_eq!(manager_name("", "a\tb\u{7f}c"), "abc");
+        assert_eq!(manager_name("", &"\u{e9}".repeat(100)).len(), 128);
+        assert_eq!(manager_name("", ""), "");
+    }
 }
