@@ -18,6 +18,8 @@ pub struct Column {
     /// `string`, `integer`, `number`, `boolean` or `date`.
     pub ty: String,
     pub format: String,
+    /// What the author of a CRD says about the column.
+    pub description: String,
     /// 0 is always shown, 1 only in the wide output.
     pub priority: i64,
 }
@@ -48,13 +50,16 @@ pub enum Include {
 }
 
 impl Include {
-    /// The query parameter `includeObject`.
-    pub fn parse(text: &str) -> Option<Self> {
+    /// The query parameter `includeObject`; the error is the message of a 400.
+    pub fn parse(text: &str) -> Result<Self, String> {
         match text {
-            "" | "Metadata" => Some(Self::Metadata),
-            "Object" => Some(Self::Object),
-            "None" => Some(Self::None),
-            _ => None,
+            "" | "Metadata" => Ok(Self::Metadata),
+            "Object" => Ok(Self::Object),
+            "None" => Ok(Self::None),
+            other => Err(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: must be 'Metadata', \
+                 'Object', 'None', or empty"
+            )),
         }
     }
 }
@@ -101,9 +106,10 @@ impl Columns {
             name: text(column, "name"),
             ty: text(column, "type"),
             format: text(column, "format"),
+            description: text(column, "description"),
             priority: column["priority"].as_i64().unwrap_or_default(),
         };
-        let name = Column { name: "Name".into(), ty: "string".into(), format: "name".into(), priority: 0 };
+        let name = built_in::head(&("Name", false));
         let heads = std::iter::once(name).chain(columns.iter().map(head)).collect();
         let paths = columns.iter().map(|column| Path::parse(column["jsonPath"].as_str().unwrap_or_default()));
         Self { heads, cells: Cells::Found(paths.collect()) }
@@ -134,7 +140,7 @@ impl Columns {
                 "name": head.name,
                 "type": head.ty,
                 "format": head.format,
-                "description": "",
+                "description": head.description,
                 "priority": head.priority,
             })
         };

@@ -4,6 +4,7 @@
 
 use apiserver::patch::{PatchError, json, merge, strategic, unknown_fields};
 use apiserver::shape::Shapes;
+use proptest::prelude::*;
 use serde_json::{Map, Value, json as j};
 
 const DEFINITIONS: &str = include_str!("../src/builtin/schemas.json");
@@ -161,4 +162,22 @@ fn no_patch_digs_deeper_than_a_parser_reads() {
 fn a_merge_patch_prunes_nulls_where_nothing_was() {
     let patch = j!({"a": {"b": null, "c": [{"d": null}, null]}, "o": [{"d": null}]});
     assert_eq!(merge(&j!({"o": {}}), &patch).unwrap(), j!({"a": {"c": [{}, null]}, "o": [{"d": null}]}));
+}
+
+fn operation() -> impl Strategy<Value = Value> {
+    let op = prop::sample::select(vec!["add", "remove", "replace", "move", "copy", "test"]);
+    let path = "(/(a|b|l|0|1|-1|-|~1)){0,4}";
+    let value = prop::sample::select(vec![j!(null), j!(1), j!({"a": {"b": []}}), j!([1, {"a": 2}])]);
+    (op, path, path, value)
+        .prop_map(|(op, path, from, value)| j!({"op": op, "path": path, "from": from, "value": value}))
+}
+
+proptest! {
+    #[test]
+    fn no_operation_does_harm(operations in prop::collection::vec(operation(), 0..20)) {
+        let doc = j!({"a": {"b": [1, 2]}, "l": [{"a": 1}, []]});
+        if let Err(error) = json(&doc, &Value::Array(operations)) {
+            prop_assert_eq!(error.code(), 422);
+        }
+    }
 }

@@ -160,3 +160,12 @@ fn durations_have_two_or_three_figures() {
         assert_eq!(human_duration(seconds), text, "{seconds}");
     }
 }
+
+#[test]
+fn the_object_of_a_row_is_chosen_by_three_words() {
+    assert_eq!(Include::parse(""), Ok(Include::Metadata));
+    assert_eq!(Include::parse("None"), Ok(Include::None));
+    let refusal = "Unable to convert to Table as requested: includeObject: Invalid value: \"Foo\": must be 'Metadata', \
+                   'Object', 'None', or empty";
+    assert_eq!(Include::parse("Foo"), Err(refusal.into()));
+}

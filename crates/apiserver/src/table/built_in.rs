@@ -37,7 +37,7 @@ pub(super) fn columns(group: &str, resource: &str) -> (Vec<Column>, Print) {
     (heads.iter().map(head).collect(), print)
 }
 
-fn head(&(name, wide): &Head) -> Column {
+pub(super) fn head(&(name, wide): &Head) -> Column {
     // As upstream has it: nearly everything is text, the counts of data and revisions among it.
     let ty = match name {
         "Created At" => "date",
@@ -45,7 +45,13 @@ fn head(&(name, wide): &Head) -> Column {
         _ => "string",
     };
     let format = if name == "Name" { "name" } else { "" };
-    Column { name: name.into(), ty: ty.into(), format: format.into(), priority: i64::from(wide) }
+    Column {
+        name: name.into(),
+        ty: ty.into(),
+        format: format.into(),
+        description: String::new(),
+        priority: i64::from(wide),
+    }
 }
 
 const POD: &[Head] = &[
