@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    iter::Peekable,
     mem,
     ops::Bound,
     sync::Arc,
@@ -248,18 +249,16 @@ impl Collection {
     }
 
     fn page(&self, revision: u64, scope: &Scope) -> Page {
-        let range = (scope.start(), Bound::Unbounded);
-        let now = self.objects.range(range.clone()).take_while(|(place, _)| scope.holds(place));
+        let start = scope.start();
+        let now = self.objects.range((start.clone(), Bound::Unbounded));
+        let now = now.take_while(|(place, _)| scope.holds(place));
         let undone = self.undone(revision);
         if undone.is_empty() {
             return Page::of(now, scope.limit);
         }
-        let untouched = now.filter(|(place, _)| !undone.contains_key(place));
-        let then = undone.range::<Place, _>(range).take_while(|(place, _)| scope.holds(place));
-        let touched = then.filter_map(|(place, before)| before.map(|entry| (*place, entry)));
-        let mut all: Vec<_> = untouched.chain(touched).collect();
-        all.sort_by_key(|(place, _)| *place);
-        Page::of(all.into_iter(), scope.limit)
+        let then = undone.range::<Place, _>((start, Bound::Unbounded));
+        let then = then.take_while(|(place, _)| scope.holds(place)).map(|(place, before)| (*place, *before));
+        Page::of(Overlaid { below: now.peekable(), above: then.peekable() }, scope.limit)
     }
 
     /// What was there at a revision, of everything that was written since: what the first write since then replaced.
@@ -269,5 +268,33 @@ impl Collection {
             undone.entry(&event.key.place).or_insert(event.before.as_ref());
         }
         undone
+    }
+}
+
+/// Two sorted runs as one. Where both have a place, the one above counts; there, none means that nothing was there.
+struct Overlaid<Below: Iterator, Above: Iterator> {
+    below: Peekable<Below>,
+    above: Peekable<Above>,
+}
+
+impl<'a, Below, Above> Iterator for Overlaid<Below, Above>
+where
+    Below: Iterator<Item = (&'a Place, &'a Arc<Entry>)>,
+    Above: Iterator<Item = (&'a Place, Option<&'a Arc<Entry>>)>,
+{
+    type Item = (&'a Place, &'a Arc<Entry>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let Some((place, _)) = self.above.peek() else { return self.below.next() };
+            if let Some(untouched) = self.below.next_if(|(below, _)| below < place) {
+                return Some(untouched);
+            }
+            self.below.next_if(|(below, _)| below == place);
+            let (place, before) = self.above.next()?;
+            if let Some(entry) = before {
+                return Some((place, entry));
+            }
+        }
     }
 }
