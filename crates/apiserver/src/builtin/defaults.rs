@@ -154,6 +154,30 @@ fn pod_spec(spec: &mut Map<String, Value>) {
             }
         }
     }
+    pod_requests(spec);
+    // No grace at all is asked for with zero; what is below was once taken to mean "at once".
+    if spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|seconds| seconds < 0) {
+        spec.insert("terminationGracePeriodSeconds".to_owned(), json!(1));
+    }
+}
+
+/// A pod that is limited as a whole requests what its containers do, or else its limit. Requests of several containers
+/// are not added up here.
+fn pod_requests(spec: &mut Map<String, Value>) {
+    let limits = spec.get("resources").and_then(|own| own.get("limits")).and_then(Value::as_object).cloned();
+    for (name, limit) in limits.into_iter().flatten() {
+        let containers = spec.get("containers").and_then(Value::as_array).into_iter().flatten();
+        let asked: Vec<Value> =
+            containers.filter_map(|c| c["resources"]["requests"].get(&name).cloned()).collect();
+        let request = match &asked[..] {
+            [] => limit,
+            [one] => one.clone(),
+            _ => continue,
+        };
+        if let Some(own) = spec.get_mut("resources").filter(|own| own["requests"].get(&name).is_none()) {
+            own["requests"][&name] = request;
+        }
+    }
 }
 
 /// What is limited is requested, too.

@@ -29,6 +29,10 @@ fn has_node_ports(spec: &Value) -> bool {
         || text(spec, "type") == "LoadBalancer" && spec["allocateLoadBalancerNodePorts"] != false
 }
 
+fn has_health_port(spec: &Value) -> bool {
+    text(spec, "type") == "LoadBalancer" && text(spec, "externalTrafficPolicy") == "Local"
+}
+
 fn is_headless(spec: &Value) -> bool {
     text(spec, "clusterIP") == "None"
 }
@@ -79,6 +83,12 @@ fn drop_unused(old: &Value, new: &mut Value) {
             ports_mut(new).for_each(|port| drop(port.remove("nodePort")));
         }
     }
+    if has_health_port(old)
+        && !has_health_port(new)
+        && old["healthCheckNodePort"] == new["healthCheckNodePort"]
+    {
+        remove(new, &["healthCheckNodePort"]);
+    }
     if text(old, "type") == "LoadBalancer" && text(new, "type") != "LoadBalancer" {
         for name in ["allocateLoadBalancerNodePorts", "loadBalancerClass"] {
             if old[name] == new[name] {
@@ -89,6 +99,9 @@ fn drop_unused(old: &Value, new: &mut Value) {
 }
 
 fn keep_allocated(old: &Value, new: &mut Value) {
+    if has_health_port(old) && has_health_port(new) && new["healthCheckNodePort"].is_null() {
+        new["healthCheckNodePort"] = old["healthCheckNodePort"].clone();
+    }
     if has_cluster_ip(old) && has_cluster_ip(new) {
         for name in ["clusterIP", "clusterIPs"] {
             if new[name].is_null() && !old[name].is_null() {
@@ -162,6 +175,10 @@ pub fn allocate(service: &mut Value, give: &mut dyn FnMut(Need) -> Option<Value>
             port.insert("nodePort".to_owned(), number);
         }
     }
+    if has_health_port(spec) && spec.get("healthCheckNodePort").is_none() {
+        let Some(number) = give(Need::NodePort) else { return Some(Need::NodePort) };
+        spec["healthCheckNodePort"] = number;
+    }
     None
 }
 
@@ -180,7 +197,15 @@ pub fn validate(service: &Value, old: Option<&Value>) -> Vec<Cause> {
     }
     causes.extend(meta::labels(&spec["selector"], "spec.selector"));
     causes.extend(one_of(spec, "sessionAffinity", &["ClientIP", "None"]));
+    let timeout = &spec["sessionAffinityConfig"]["clientIP"]["timeoutSeconds"];
+    if timeout.as_i64().is_some_and(|seconds| !(1..=86400).contains(&seconds)) {
+        let field = "spec.sessionAffinityConfig.clientIP.timeoutSeconds";
+        causes.push(Cause::invalid(field, timeout, "must be greater than 0 and less than 86400"));
+    }
+    let stacks = &["PreferDualStack", "RequireDualStack", "SingleStack"];
+    causes.extend(one_of(spec, "ipFamilyPolicy", stacks));
     causes.extend(cluster_ips(spec));
+    causes.extend(external_ips(spec));
     causes.extend(one_of(spec, "type", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"]));
     causes.extend(port_clashes(spec, &ports));
     causes.extend(policies(spec));
@@ -264,6 +289,18 @@ fn cluster_ips(spec: &Value) -> Vec<Cause> {
     wrong.map(|(i, ip)| Cause::invalid(format!("spec.clusterIPs[{i}]"), ip, address::NOT_AN_IP)).collect()
 }
 
+fn external_ips(spec: &Value) -> Vec<Cause> {
+    let list = spec["externalIPs"].as_array().into_iter().flatten().enumerate();
+    let judge = |(i, value): (usize, &Value)| {
+        let field = format!("spec.externalIPs[{i}]");
+        match value.as_str().unwrap_or_default().parse() {
+            Err(_) => vec![Cause::invalid(field, value, address::NOT_AN_IP)],
+            Ok(ip) => address::endpoint(ip, &field, value),
+        }
+    };
+    list.flat_map(judge).collect()
+}
+
 fn port_clashes(spec: &Value, ports: &[&Value]) -> Vec<Cause> {
     let mut causes = Vec::new();
     for (i, port) in ports.iter().enumerate() {
@@ -301,6 +338,11 @@ fn policies(spec: &Value) -> Vec<Cause> {
         _ => causes.extend(one_of(spec, "externalTrafficPolicy", &["Cluster", "Local"])),
     }
     causes.extend(one_of(spec, "internalTrafficPolicy", &["Cluster", "Local"]));
+    causes.extend(one_of(spec, "trafficDistribution", &["PreferClose", "PreferSameZone", "PreferSameNode"]));
+    if text(spec, "type") != "LoadBalancer" && spec.get("loadBalancerSourceRanges").is_some() {
+        let says = "may only be used when `type` is 'LoadBalancer'";
+        causes.push(Cause::forbidden("spec.LoadBalancerSourceRanges", says));
+    }
     if text(spec, "type") != "LoadBalancer" && spec.get("allocateLoadBalancerNodePorts").is_some() {
         let says = "may only be used when `type` is 'LoadBalancer'";
         causes.push(Cause::forbidden("spec.allocateLoadBalancerNodePorts", says));

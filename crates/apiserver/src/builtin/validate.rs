@@ -57,6 +57,8 @@ fn validate(kind: &BuiltIn, new: &Value, old: Option<&Value>) -> Vec<Cause> {
         "discovery/v1.EndpointSlice" => slice(new, old),
         "apps/v1.ControllerRevision" => revision(new, old),
         "policy/v1.PodDisruptionBudget" => budget(new),
+        "core/v1.PersistentVolumeClaim" => claim(new, old),
+        "apiextensions/v1.CustomResourceDefinition" => definition(new),
         "rbac/v1.Role" | "rbac/v1.ClusterRole" => rbac::role(kind, new),
         "rbac/v1.RoleBinding" | "rbac/v1.ClusterRoleBinding" => rbac::binding(kind, new, old),
         _ => Vec::new(),
@@ -320,6 +322,69 @@ fn budget(budget: &Value) -> Vec<Cause> {
                 causes.push(Cause::invalid(field, count, "must be greater than or equal to 0"));
             }
             _ => {}
+        }
+    }
+    causes.extend(meta::labels(&spec["selector"]["matchLabels"], "spec.selector.matchLabels"));
+    for (i, expression) in list(&spec["selector"], "matchExpressions").iter().enumerate() {
+        if !matches!(text(expression, "operator"), "In" | "NotIn" | "Exists" | "DoesNotExist") {
+            let field = format!("spec.selector.matchExpressions[{i}].operator");
+            causes.push(Cause::invalid(field, &expression["operator"], "not a valid selector operator"));
+        }
+    }
+    causes
+}
+
+fn claim(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let spec = &new["spec"];
+    let mut causes = Vec::new();
+    if let Some(old) = old {
+        let fixed = |claim: &Value| {
+            let mut spec = claim["spec"].as_object().cloned().unwrap_or_default();
+            spec.retain(|name, _| {
+                !matches!(name.as_str(), "resources" | "volumeAttributesClassName" | "volumeName")
+            });
+            spec
+        };
+        if fixed(old) != fixed(new) {
+            let says = "spec is immutable after creation except resources.requests and volumeAttributesClassName for \
+                        bound claims";
+            causes.push(Cause::forbidden("spec", says));
+        }
+    }
+    if list(spec, "accessModes").is_empty() {
+        causes.push(Cause::required("spec.accessModes", "at least 1 access mode is required"));
+    }
+    if spec["resources"]["requests"].get("storage").is_none() {
+        causes.push(Cause::required("spec.resources[storage]", ""));
+    }
+    causes
+}
+
+/// What is wrong with the frame of a definition; its schemas are judged by whoever reads them.
+fn definition(crd: &Value) -> Vec<Cause> {
+    let spec = &crd["spec"];
+    let mut causes = Vec::new();
+    if text(&crd["metadata"], "name") != format!("{}.{}", text(&spec["names"], "plural"), text(spec, "group"))
+    {
+        let says = "must be spec.names.plural+\".\"+spec.group";
+        causes.push(Cause::invalid("metadata.name", &crd["metadata"]["name"], says));
+    }
+    if !matches!(text(spec, "scope"), "Cluster" | "Namespaced") {
+        causes.push(Cause::unsupported("spec.scope", &spec["scope"], &["Cluster", "Namespaced"]));
+    }
+    let versions = list(spec, "versions");
+    if versions.iter().filter(|version| version["storage"] == true).count() != 1 {
+        let says = "must have exactly one version marked as storage version";
+        causes.push(Cause::invalid("spec.versions", &json!(versions), says));
+        causes.push(Cause::invalid(
+            "status.storedVersions",
+            &Value::Null,
+            "must have at least one stored version",
+        ));
+    }
+    for (i, version) in versions.iter().enumerate() {
+        if version["schema"].get("openAPIV3Schema").is_none() {
+            causes.push(Cause::required(format!("spec.versions[{i}].schema.openAPIV3Schema"), ""));
         }
     }
     causes

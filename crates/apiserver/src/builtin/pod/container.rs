@@ -37,6 +37,7 @@ impl Containers<'_> {
             causes.push(Cause::required("spec.containers", ""));
         }
         let mut seen = HashSet::new();
+        let mut taken = HashSet::new();
         for group in ["containers", "initContainers"] {
             for (i, container) in list(spec, group).iter().enumerate() {
                 let field = format!("spec.{group}[{i}]");
@@ -45,6 +46,8 @@ impl Containers<'_> {
                 if !name.is_empty() && !seen.insert(name) {
                     causes.push(Cause::duplicate(format!("{field}.name"), &container["name"].to_string()));
                 }
+                let host = HostPorts { network: spec["hostNetwork"] == true, shared: group == "containers" };
+                causes.extend(host.validate(container, &field, &mut taken));
                 let restarts = group == "initContainers" && text(container, "restartPolicy") != "Always";
                 causes.extend(probes(container, &field, restarts));
                 causes.extend(one_of(container, "restartPolicy", &field, &["Always", "Never", "OnFailure"]));
@@ -71,6 +74,7 @@ impl Containers<'_> {
         causes.extend(one_of(container, "terminationMessagePolicy", field, policies));
         causes.extend(ports(list(container, "ports"), &at("ports")));
         causes.extend(environment(list(container, "env"), &at("env")));
+        causes.extend(sources(list(container, "envFrom"), &at("envFrom")));
         causes.extend(self.mounts(list(container, "volumeMounts"), &at("volumeMounts")));
         causes.extend(one_of(container, "imagePullPolicy", field, &["Always", "IfNotPresent", "Never"]));
         causes.extend(resources(&container["resources"], &at("resources")));
@@ -95,6 +99,42 @@ impl Containers<'_> {
                     causes.push(Cause::invalid(at("mountPath"), &mount["mountPath"], "must be unique"));
                 }
                 _ => {}
+            }
+            // Upstream forgets the index here.
+            let at = format!("{field}.subPath");
+            match text(mount, "subPath") {
+                path if path.starts_with('/') => {
+                    causes.push(Cause::invalid(at, &mount["subPath"], "must be a relative path"));
+                }
+                path if path.split('/').any(|part| part == "..") => {
+                    causes.push(Cause::invalid(at, &mount["subPath"], "must not contain '..'"));
+                }
+                _ => {}
+            }
+        }
+        causes
+    }
+}
+
+/// The ports of a host, which all containers that run at the same time share.
+struct HostPorts {
+    network: bool,
+    shared: bool,
+}
+
+impl HostPorts {
+    fn validate(&self, container: &Value, field: &str, taken: &mut HashSet<String>) -> Vec<Cause> {
+        let mut causes = Vec::new();
+        for (i, port) in list(container, "ports").iter().enumerate() {
+            let Some(host) = port["hostPort"].as_i64().filter(|host| *host != 0) else { continue };
+            let at = format!("{field}.ports[{i}].hostPort");
+            if self.network && port["hostPort"] != port["containerPort"] {
+                let says = "must match `containerPort` when `hostNetwork` is true";
+                causes.push(Cause::invalid(&at, &port["hostPort"], says));
+            }
+            let key = format!("{}/{}/{host}", text(port, "protocol"), text(port, "hostIP"));
+            if self.shared && !taken.insert(key.clone()) {
+                causes.push(Cause::duplicate(at, &json!(key).to_string()));
             }
         }
         causes
@@ -160,6 +200,11 @@ fn value_from(from: &Value, has_value: bool, field: &str) -> Vec<Cause> {
             causes.push(Cause::invalid(format!("{field}.fieldRef.fieldPath"), &json!(path), &says));
         }
     }
+    for source in ["configMapKeyRef", "secretKeyRef"] {
+        if let Some(reference) = from.get(source) {
+            causes.extend(key_of(reference, &format!("{field}.{source}")));
+        }
+    }
     if given == 0 {
         let says = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`";
         causes.push(Cause::invalid(field, &nothing, says));
@@ -167,6 +212,44 @@ fn value_from(from: &Value, has_value: bool, field: &str) -> Vec<Cause> {
         causes.push(Cause::invalid(field, &nothing, "may not be specified when `value` is not empty"));
     } else if given > 1 {
         causes.push(Cause::invalid(field, &nothing, "may not have more than one field specified at a time"));
+    }
+    causes
+}
+
+fn sources(sources: &[Value], field: &str) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for (i, source) in sources.iter().enumerate() {
+        let given: Vec<&str> =
+            ["configMapRef", "secretRef"].into_iter().filter(|r| source.get(*r).is_some()).collect();
+        for reference in &given {
+            let at = format!("{field}[{i}].{reference}.name");
+            match text(&source[*reference], "name") {
+                "" => causes.push(Cause::required(at, "")),
+                name => causes.extend(each(&at, name, names::subdomain(name))),
+            }
+        }
+        // Upstream names the list, not the element.
+        match given.len() {
+            0 => {
+                let says = "must specify one of: `configMapRef` or `secretRef`";
+                causes.push(Cause::invalid(field, &json!(""), says));
+            }
+            1 => {}
+            _ => {
+                let says = "may not have more than one field specified at a time";
+                causes.push(Cause::invalid(field, &json!(""), says));
+            }
+        }
+    }
+    causes
+}
+
+fn key_of(reference: &Value, field: &str) -> Vec<Cause> {
+    let (name, key) = (text(reference, "name"), text(reference, "key"));
+    let mut causes: Vec<Cause> = each(&format!("{field}.name"), name, names::subdomain(name)).collect();
+    match key {
+        "" => causes.push(Cause::required(format!("{field}.key"), "")),
+        key => causes.extend(each(&format!("{field}.key"), key, names::config_key(key))),
     }
     causes
 }
@@ -228,13 +311,20 @@ fn handler(probe: &Value, field: &str) -> Vec<Cause> {
 fn resources(resources: &Value, field: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     for way in ["limits", "requests"] {
-        for (name, _) in resources[way].as_object().into_iter().flatten() {
-            causes.extend(resource_name(name, &format!("{field}.{way}[{name}]")));
+        for (name, quantity) in resources[way].as_object().into_iter().flatten() {
+            let at = format!("{field}.{way}[{name}]");
+            causes.extend(resource_name(name, &at));
+            causes.extend(quantity_of(name, quantity, &at));
         }
     }
     for (name, request) in resources["requests"].as_object().into_iter().flatten() {
-        let Some(limit) = resources["limits"].get(name) else { continue };
-        let size = |quantity: &Value| amount(quantity.as_str().unwrap_or_default());
+        let Some(limit) = resources["limits"].get(name) else {
+            if is_extended(name) {
+                let says = "Limit must be set for non overcommitable resources";
+                causes.push(Cause::required(format!("{field}.limits"), says));
+            }
+            continue;
+        };
         if size(request).zip(size(limit)).is_some_and(|(request, limit)| request > limit) {
             let says = format!(
                 "must be less than or equal to {name} limit of {}",
@@ -244,6 +334,23 @@ fn resources(resources: &Value, field: &str) -> Vec<Cause> {
         }
     }
     causes
+}
+
+fn size(quantity: &Value) -> Option<f64> {
+    amount(quantity.as_str().unwrap_or_default())
+}
+
+/// A resource that Kubernetes does not know: a device, of which there are whole ones.
+fn is_extended(name: &str) -> bool {
+    name.split_once('/').is_some_and(|(domain, _)| !domain.ends_with("kubernetes.io"))
+}
+
+fn quantity_of(name: &str, quantity: &Value, field: &str) -> Option<Cause> {
+    let size = size(quantity)?;
+    if size < 0.0 {
+        return Some(Cause::invalid(field, quantity, "must be greater than or equal to 0"));
+    }
+    (is_extended(name) && size.fract() != 0.0).then(|| Cause::invalid(field, quantity, "must be an integer"))
 }
 
 fn resource_name(name: &str, field: &str) -> Vec<Cause> {

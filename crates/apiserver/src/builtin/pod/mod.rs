@@ -145,6 +145,27 @@ fn validate_spec(spec: &Value) -> Vec<Cause> {
         causes.push(Cause::invalid("spec.activeDeadlineSeconds", &json!(seconds), says));
     }
     causes.extend(tolerations(spec));
+    for (i, gate) in list(spec, "schedulingGates").iter().enumerate() {
+        let name = text(gate, "name");
+        causes.extend(each(&format!("spec.schedulingGates[{i}]"), name, names::qualified(name)));
+    }
+    causes.extend(spread(spec));
+    causes
+}
+
+fn spread(spec: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for (i, constraint) in list(spec, "topologySpreadConstraints").iter().enumerate() {
+        let field = format!("spec.topologySpreadConstraints[{i}]");
+        if constraint["maxSkew"].as_i64().is_none_or(|skew| skew <= 0) {
+            let says = "must be greater than zero";
+            causes.push(Cause::invalid(format!("{field}.maxSkew"), &constraint["maxSkew"], says));
+        }
+        if text(constraint, "topologyKey").is_empty() {
+            causes.push(Cause::required(format!("{field}.topologyKey"), "can not be empty"));
+        }
+        causes.extend(one_of(constraint, "whenUnsatisfiable", &field, &["DoNotSchedule", "ScheduleAnyway"]));
+    }
     causes
 }
 

@@ -19,6 +19,10 @@ pub fn validate(new: &Value, old: &Value) -> Vec<Cause> {
             return causes;
         }
     }
+    // Said once more, as upstream does.
+    for (i, _) in list(new, "containers").iter().enumerate().filter(|(_, c)| text(c, "image").is_empty()) {
+        causes.push(Cause::required(format!("spec.containers[{i}].image"), ""));
+    }
     causes.extend(deadline(new, old));
     causes.extend(tolerations(new, old));
     causes.extend(gates(new, old));

@@ -87,8 +87,16 @@ fn sources(volume: &Value, field: &str) -> Vec<Cause> {
     let needs =
         NEEDS.iter().filter(|(source, need)| source == first && text(&volume[*source], need).is_empty());
     let missing = needs.map(|(source, need)| Cause::required(format!("{field}.{source}.{need}"), ""));
-    let more = given.map(|source| {
+    let at = |name: &str| format!("{field}.{first}.{name}");
+    let relative = *first == "nfs" && !text(&volume["nfs"], "path").starts_with('/');
+    let relative =
+        relative.then(|| Cause::invalid(at("path"), &volume["nfs"]["path"], "must be an absolute path"));
+    let mode = &volume[*first]["defaultMode"];
+    let wide = mode.as_i64().is_some_and(|mode| !(0..=0o777).contains(&mode));
+    let says = "must be a number between 0 and 0777 (octal), both inclusive";
+    let wide = wide.then(|| Cause::invalid(at("defaultMode"), mode, says));
+    let others = given.map(|source| {
         Cause::forbidden(format!("{field}.{source}"), "may not specify more than 1 volume type")
     });
-    missing.chain(more).collect()
+    missing.chain(relative).chain(wide).chain(others).collect()
 }
