@@ -11,18 +11,27 @@ const SCHEMA: &str = "apiextensions/v1.JSONSchemaProps";
 /// Puts an object into the form that a server prints. Answers with what strict decoding objects to (`unknown field
 /// "spec.foo"`), or with the sentence of the refusal.
 pub fn decode(kind: &BuiltIn, object: &mut Value) -> Result<Vec<String>, String> {
-    let mut decoder = Decoder { unknown: Vec::new(), error: None };
-    decoder.fields(kind.go, object, &Place::root());
-    if let Some(error) = decoder.error {
-        let BuiltIn { kind, version, .. } = kind;
-        return Err(format!(r#"{kind} in version "{version}" cannot be handled as a {kind}: {error}"#));
-    }
+    let unknown = decode_struct(kind.go, kind.version, object)?;
     match kind.go {
         "core/v1.Secret" => merge_string_data(object),
         "core/v1.Pod" => mirror_service_account(object),
         _ => {}
     }
-    Ok(decoder.unknown)
+    Ok(unknown)
+}
+
+/// The same for what is sent without being stored: `meta/v1.DeleteOptions`, `policy/v1.Eviction`, `core/v1.Binding`,
+/// `autoscaling/v1.Scale`.
+pub fn decode_struct(go: &str, version: &str, object: &mut Value) -> Result<Vec<String>, String> {
+    let mut decoder = Decoder { unknown: Vec::new(), error: None };
+    decoder.fields(go, object, &Place::root());
+    let kind = go.rsplit('.').next().unwrap_or(go);
+    match decoder.error {
+        None => Ok(decoder.unknown),
+        Some(error) => {
+            Err(format!(r#"{kind} in version "{version}" cannot be handled as a {kind}: {error}"#))
+        }
+    }
 }
 
 /// Where the decoder is, in the two ways that it is told: strict decoding counts elements, Go's errors do not.

@@ -150,6 +150,7 @@ pub static KINDS: &[BuiltIn] = &[
         short_names: &["ev"],
         selectable: EVENT,
         create_on_update: true,
+        name_rule: NameRule::PathSegment,
         go: "core/v1.Event",
         definition: "io.k8s.api.core.v1.Event",
         ..PLAIN
@@ -265,6 +266,7 @@ pub static KINDS: &[BuiltIn] = &[
         subresources: &[status("PodDisruptionBudget")],
         unconditional_update: false,
         generation: Generation::Spec,
+        name_rule: NameRule::PathSegment,
         go: "policy/v1.PodDisruptionBudget",
         definition: "io.k8s.api.policy.v1.PodDisruptionBudget",
         ..PLAIN

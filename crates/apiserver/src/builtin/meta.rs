@@ -129,8 +129,13 @@ fn finalizers(finalizers: &Value) -> Vec<Cause> {
         let says = "finalizer orphan and foregroundDeletion cannot be both set";
         causes.push(Cause::invalid(field, finalizers, says));
     }
-    causes.extend(list.iter().enumerate().filter_map(|(i, name)| bare(name, &format!("{field}[{i}]"))));
     causes
+}
+
+/// The finalizers of one word that Kubernetes does not know; most built-in kinds refuse them, custom resources do not.
+pub fn bare_finalizers(object: &Value) -> Vec<Cause> {
+    let list = object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    list.enumerate().filter_map(|(i, name)| bare(name, &format!("metadata.finalizers[{i}]"))).collect()
 }
 
 /// A finalizer of one word must be one that Kubernetes knows.

@@ -5,7 +5,9 @@
 //!
 //! Where we differ on purpose:
 //! - an `EndpointSlice` may name loopback addresses, because in embedded mode that is where the pods listen;
-//! - no token volume is mounted into pods, and a node gets no `not-ready` taint: both are admission plugins of a cluster;
+//! - of the admission plugins only those are mirrored that need no other object: no token volume is mounted into pods, a
+//!   node gets no `not-ready` taint, a claim no `pvc-protection` finalizer, and a priority that was sent is kept;
+//! - there is one family of addresses, and which families a cluster has is not judged;
 //! - the refusal of a pod's update names the fields that changed instead of printing a Go struct.
 //!
 //! Objects are maps sorted by name, so of several unknown fields or wrong types the first by name is reported first; a
@@ -33,7 +35,7 @@ use serde_json::{Map, Value};
 
 pub use self::{
     cause::Cause,
-    decode::decode,
+    decode::{decode, decode_struct},
     defaults::default,
     events::{to_core as event_to_core, to_events as event_to_events},
     kinds::KINDS,

@@ -68,13 +68,8 @@ pub fn prepare_update(kind: &BuiltIn, old: &Value, new: &mut Value) {
 pub fn prepare_status(kind: &BuiltIn, old: &Value, new: &mut Value) {
     restore(new, old, "/metadata", "generation");
     restore(new, old, "", "spec");
-    match kind.go {
-        "core/v1.Pod" => pod::prepare_status(old, new),
-        "apiextensions/v1.CustomResourceDefinition" => {
-            // Only labels, annotations and the like stay with whoever writes the main resource.
-            restore(new, old, "", "metadata");
-        }
-        _ => {}
+    if kind.go == "core/v1.Pod" {
+        pod::prepare_status(old, new);
     }
 }
 

@@ -21,22 +21,38 @@ fn list<'a>(of: &'a Value, field: &str) -> &'a [Value] {
 
 /// What is wrong with a new object, its metadata apart ([`meta::validate_meta`]).
 pub fn validate_create(kind: &BuiltIn, object: &Value) -> Vec<Cause> {
-    match kind.go {
+    let mut causes = finalizers(kind, object);
+    causes.extend(match kind.go {
         "core/v1.Pod" => pod::validate(object),
         "core/v1.Event" => events::validate(object, "reportingComponent"),
         "events/v1.Event" => events::validate_new(object),
         _ => validate(kind, object, None),
-    }
+    });
+    causes
+}
+
+/// Kinds whose metadata is judged by the general rules alone.
+const PLAIN_META: &[&str] = &[
+    "core/v1.Event",
+    "policy/v1.PodDisruptionBudget",
+    "coordination/v1.Lease",
+    "apiextensions/v1.CustomResourceDefinition",
+];
+
+fn finalizers(kind: &BuiltIn, object: &Value) -> Vec<Cause> {
+    if PLAIN_META.contains(&kind.go) { Vec::new() } else { meta::bare_finalizers(object) }
 }
 
 /// What is wrong with an object that replaces `old`, its metadata apart.
 pub fn validate_update(kind: &BuiltIn, old: &Value, new: &Value) -> Vec<Cause> {
-    match kind.go {
+    let mut causes = finalizers(kind, new);
+    causes.extend(match kind.go {
         "core/v1.Pod" => pod::validate_update(new, old),
         "core/v1.Event" => events::validate(new, "reportingComponent"),
         "events/v1.Event" => events::validate_change(new, old),
         _ => validate(kind, new, Some(old)),
-    }
+    });
+    causes
 }
 
 /// What is wrong with a status that replaces that of `old`.
