@@ -20,8 +20,9 @@ fn check(node: &Node, value: &Value, path: &str, found: &mut Vec<Violation>) {
         return;
     }
     if !has_type(node.ty, value) {
-        let allowed = format!("must be of type {}", type_name(node.ty));
-        found.push(Violation::new(path, Cause::Invalid, Some(&named(value)), allowed));
+        let found_type = Value::from(type_of(value));
+        let allowed = format!("{path} in body must be of type {}: {found_type}", type_name(node.ty));
+        found.push(Violation::new(path, Cause::Type, Some(&found_type), allowed));
         return;
     }
     check_allowed(node, value, path, found);
@@ -65,12 +66,16 @@ fn type_name(ty: Type) -> &'static str {
     }
 }
 
-/// A value of the wrong type is named by its type when it is too large to print.
-fn named(value: &Value) -> Value {
+/// A value of the wrong type is named by its type.
+fn type_of(value: &Value) -> &'static str {
     match value {
-        Value::Object(_) => Value::from("object"),
-        Value::Array(_) => Value::from("array"),
-        other => other.clone(),
+        Value::Object(_) => "object",
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Number(_) if is_integer(value) => "integer",
+        Value::Number(_) => "number",
+        Value::Bool(_) => "boolean",
+        Value::Null => "null",
     }
 }
 
@@ -89,8 +94,7 @@ fn check_object(node: &Node, value: &Value, path: &str, found: &mut Vec<Violatio
             found.push(Violation::new(join(path, name), Cause::Required, None, ""));
         }
     }
-    let count = object.len();
-    bounds(count, node.min_properties, node.max_properties, "entries", path, found);
+    bounds(object.len(), node.min_properties, node.max_properties, "properties", path, found);
     for (name, child) in object {
         if let Some(schema) = node.properties.get(name).or(node.additional.as_deref()) {
             check(schema, child, &join(path, name), found);
@@ -107,11 +111,27 @@ fn check_array(node: &Node, value: &Value, path: &str, found: &mut Vec<Violation
         if let Some(key) = identity(node, item)
             && !seen.insert(key.to_string())
         {
-            found.push(Violation::new(&path, Cause::Duplicate, Some(&Value::from(key.to_string())), ""));
+            found.push(duplicate(&path, key));
         }
         if let Some(schema) = node.items.as_deref() {
             check(schema, item, &path, found);
         }
+    }
+}
+
+/// Go prints the keys of a list as the map that they are.
+fn duplicate(path: &str, key: Value) -> Violation {
+    match key {
+        Value::Object(keys) => {
+            let keys: Vec<String> = keys.iter().map(|(key, value)| format!("{key:?}:{value}")).collect();
+            Violation::new(
+                path,
+                Cause::Duplicate,
+                None,
+                format!("map[string]interface {{}}{{{}}}", keys.join(", ")),
+            )
+        }
+        key => Violation::new(path, Cause::Duplicate, Some(&key), ""),
     }
 }
 
@@ -129,11 +149,24 @@ fn identity(node: &Node, item: &Value) -> Option<Value> {
 
 fn check_string(node: &Node, text: &str, path: &str, found: &mut Vec<Violation>) {
     let value = Value::from(text);
-    bounds(text.chars().count(), node.min_length, node.max_length, "characters", path, found);
+    let length = text.chars().count();
+    if let Some(least) = node.min_length.filter(|least| length < *least) {
+        let allowed = format!("{path} in body should be at least {least} chars long");
+        found.push(Violation::new(path, Cause::Invalid, Some(&value), allowed));
+    }
+    if let Some(most) = node.max_length.filter(|most| length > *most) {
+        let allowed = format!("may not be more than {most} bytes");
+        found.push(Violation::new(path, Cause::TooLong, Some(&value), allowed));
+    }
     if let Some(pattern) = &node.pattern
         && !pattern.is_match(text)
     {
-        found.push(Violation::new(path, Cause::Invalid, Some(&value), format!("should match '{pattern}'")));
+        found.push(Violation::new(
+            path,
+            Cause::Invalid,
+            Some(&value),
+            format!("{path} in body should match '{pattern}'"),
+        ));
     }
 }
 
@@ -142,13 +175,13 @@ fn check_number(node: &Node, number: &Number, path: &str, found: &mut Vec<Violat
     if let Some(minimum) = &node.minimum
         && less(number, minimum)
     {
-        let allowed = format!("should be greater than or equal to {minimum}");
+        let allowed = format!("{path} in body should be greater than or equal to {minimum}");
         found.push(Violation::new(path, Cause::Invalid, Some(&value), allowed));
     }
     if let Some(maximum) = &node.maximum
         && less(maximum, number)
     {
-        let allowed = format!("should be less than or equal to {maximum}");
+        let allowed = format!("{path} in body should be less than or equal to {maximum}");
         found.push(Violation::new(path, Cause::Invalid, Some(&value), allowed));
     }
 }
@@ -171,12 +204,12 @@ fn bounds(
 ) {
     let value = Value::from(count);
     if let Some(least) = least.filter(|least| count < *least) {
-        let allowed = format!("has {count} {what}, should have at least {least}");
+        let allowed = format!("{path} in body should have at least {least} {what}");
         found.push(Violation::new(path, Cause::Invalid, Some(&value), allowed));
     }
     if let Some(most) = most.filter(|most| count > *most) {
-        let allowed = format!("has {count} {what}, must have at most {most}");
-        found.push(Violation::new(path, Cause::Invalid, Some(&value), allowed));
+        let allowed = format!("must have at most {most} items");
+        found.push(Violation::new(path, Cause::TooMany, Some(&value), allowed));
     }
 }
 
@@ -205,18 +238,30 @@ mod tests {
         }});
         let cases = [
             (json!({}), "a: Required value"),
-            (json!({"a": 0}), "a: Invalid value: 0: should be greater than or equal to 1"),
-            (json!({"a": 4}), "a: Invalid value: 4: should be less than or equal to 3"),
-            (json!({"a": "1"}), "a: Invalid value: \"1\": must be of type integer"),
-            (json!({"a": 1.5}), "a: Invalid value: 1.5: must be of type integer"),
-            (json!({"a": 1, "s": "y"}), "s: Invalid value: \"y\": should match '^x+$'"),
-            (json!({"a": 1, "s": "xxxx"}), "s: Invalid value: 4: has 4 characters, must have at most 3"),
+            (json!({"a": 0}), "a: Invalid value: 0: a in body should be greater than or equal to 1"),
+            (json!({"a": 4}), "a: Invalid value: 4: a in body should be less than or equal to 3"),
+            (
+                json!({"a": "1"}),
+                "a: Invalid value: \"string\": a in body must be of type integer: \"string\"",
+            ),
+            (
+                json!({"a": 1.5}),
+                "a: Invalid value: \"number\": a in body must be of type integer: \"number\"",
+            ),
+            (json!({"a": 1, "s": "y"}), "s: Invalid value: \"y\": s in body should match '^x+$'"),
+            (json!({"a": 1, "s": "xxxx"}), "s: Too long: may not be more than 3 bytes"),
             (json!({"a": 1, "e": "C"}), "e: Unsupported value: \"C\": supported values: \"A\", \"B\""),
-            (json!({"a": 1, "l": [true, true]}), "l: Invalid value: 2: has 2 items, must have at most 1"),
-            (json!({"a": 1, "l": [1]}), "l[0]: Invalid value: 1: must be of type boolean"),
-            (json!({"a": 1, "p": -1}), "p: Invalid value: -1: should be greater than or equal to 0"),
-            (json!({"a": 1, "p": "x"}), "p: Invalid value: \"x\": should match '^[0-9]+%$'"),
-            (json!([]), "Invalid value: \"array\": must be of type object"),
+            (json!({"a": 1, "l": [true, true]}), "l: Too many: 2: must have at most 1 items"),
+            (
+                json!({"a": 1, "l": [1]}),
+                "l[0]: Invalid value: \"integer\": l[0] in body must be of type boolean: \"integer\"",
+            ),
+            (
+                json!({"a": 1, "p": -1}),
+                "p: Invalid value: -1: p in body should be greater than or equal to 0",
+            ),
+            (json!({"a": 1, "p": "x"}), "p: Invalid value: \"x\": p in body should match '^[0-9]+%$'"),
+            (json!([]), "Invalid value: \"array\":  in body must be of type object: \"array\""),
         ];
         for (value, expected) in cases {
             assert_eq!(first(&schema, &value).as_deref(), Some(expected), "{value}");

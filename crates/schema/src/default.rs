@@ -4,10 +4,11 @@ use serde_json::Value;
 
 use crate::node::Node;
 
-pub(crate) fn apply(node: &Node, value: &mut Value) {
+/// Fills in what is missing; `nulls` says what a null means where none is allowed.
+pub(crate) fn apply(node: &Node, value: &mut Value, nulls: Nulls) {
     match value {
         Value::Object(object) => {
-            drop_nulls(node, object);
+            drop_nulls(node, object, nulls);
             for (name, schema) in &node.properties {
                 if let (Some(default), false) = (&schema.default, object.contains_key(name)) {
                     object.insert(name.clone(), default.clone());
@@ -15,14 +16,14 @@ pub(crate) fn apply(node: &Node, value: &mut Value) {
             }
             for (name, child) in object.iter_mut() {
                 if let Some(schema) = node.properties.get(name).or(node.additional.as_deref()) {
-                    apply(schema, child);
+                    apply(schema, child, nulls);
                 }
             }
         }
         Value::Array(items) => {
             if let Some(schema) = node.items.as_deref() {
                 for item in items {
-                    apply(schema, item);
+                    apply(schema, item, nulls);
                 }
             }
         }
@@ -30,12 +31,20 @@ pub(crate) fn apply(node: &Node, value: &mut Value) {
     }
 }
 
-/// A null where the schema allows none means "not set": it goes, and a default may take its place. Tools print such
-/// nulls all the time (`creationTimestamp: null`).
-fn drop_nulls(node: &Node, object: &mut serde_json::Map<String, Value>) {
+/// What becomes of nulls that the schema does not allow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Nulls {
+    /// They mean "not set" and go. Tools print such nulls all the time (`creationTimestamp: null`).
+    Dropped,
+    /// Only a default takes their place.
+    Kept,
+}
+
+fn drop_nulls(node: &Node, object: &mut serde_json::Map<String, Value>, nulls: Nulls) {
     object.retain(|name, child| {
         let schema = node.properties.get(name).or(node.additional.as_deref());
-        !child.is_null() || schema.is_none_or(|schema| schema.nullable)
+        let stays = |schema: &Node| schema.nullable || (nulls == Nulls::Kept && schema.default.is_none());
+        !child.is_null() || schema.is_none_or(stays)
     });
 }
 

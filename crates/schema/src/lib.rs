@@ -17,7 +17,7 @@ mod violation;
 use kube_cel::{CompiledSchema, Validator};
 use serde_json::Value;
 
-use crate::node::Node;
+use crate::{default::Nulls, node::Node};
 pub use crate::{
     node::SchemaError,
     violation::{Cause, Violation},
@@ -29,41 +29,68 @@ pub struct Schema {
     root: Node,
     rules: CompiledSchema,
     rule_engine: Validator,
+    has_rules: bool,
 }
 
 impl Schema {
     /// Reads an OpenAPI v3 schema as it stands in a CRD (`spec.versions[].schema.openAPIV3Schema`).
     pub fn new(openapi: &Value) -> Result<Self, SchemaError> {
         let root = Node::parse(openapi, "")?;
-        let rules = kube_cel::compile_schema(&rules::only(openapi).unwrap_or_default());
+        let rules = rules::only(openapi);
+        let has_rules = rules.is_some();
+        let rules = kube_cel::compile_schema(&rules.unwrap_or_default());
         if let Some(error) = rules.compilation_errors().first() {
             return Err(SchemaError::Rule(error.to_string()));
         }
-        Ok(Self { root, rules, rule_engine: Validator::new() })
+        Ok(Self { root, rules, rule_engine: Validator::new(), has_rules })
     }
 
     /// Fills in what the schema defaults and drops nulls that it does not allow, as an apiserver does when it decodes.
     pub fn default(&self, object: &mut Value) {
-        default::apply(&self.root, object);
+        default::apply(&self.root, object, Nulls::Dropped);
+    }
+
+    /// The same for what server-side apply has merged: there a null without a default stays, and is refused.
+    pub fn default_applied(&self, object: &mut Value) {
+        default::apply(&self.root, object, Nulls::Kept);
     }
 
     /// The fields that this schema does not know and an apiserver would drop.
     pub fn unknown_fields(&self, object: &Value) -> Vec<String> {
-        unknown::fields(&self.root, object)
+        self.prune(&mut object.clone())
+    }
+
+    /// Drops the fields that this schema does not know, and names them.
+    pub fn prune(&self, object: &mut Value) -> Vec<String> {
+        unknown::prune(&self.root, object)
     }
 
     /// Everything that is wrong with a value whose defaults are filled in; empty when it is acceptable.
     ///
     /// `old` is the stored value on an update: transition rules compare with it. Rules run only on a value of the right
-    /// shape, so that a rule never has to ask whether a number is a number.
-    pub fn violations(&self, object: &Value, old: Option<&Value>) -> Vec<Violation> {
-        let shape = check::violations(&self.root, object);
-        if !shape.is_empty() {
-            return shape;
+    /// shape, so that a rule never has to ask whether a number is a number; [`Verdict::rules_were_skipped`] says when they
+    /// did not.
+    pub fn judge(&self, object: &Value, old: Option<&Value>) -> Verdict {
+        let mut violations = check::violations(&self.root, object);
+        if violations.iter().any(|violation| violation.cause.blocks_rules()) {
+            return Verdict { violations, rules_were_skipped: self.has_rules };
         }
-        match self.rule_engine.validate_compiled(&self.rules, object, old) {
-            Ok(()) => Vec::new(),
-            Err(errors) => errors.into_iter().map(|error| Violation::of_rule(error, object)).collect(),
+        if let Err(errors) = self.rule_engine.validate_compiled(&self.rules, object, old) {
+            violations.extend(errors.into_iter().map(|error| Violation::of_rule(error, object)));
         }
+        Verdict { violations, rules_were_skipped: false }
     }
+
+    /// The violations of [`Self::judge`].
+    pub fn violations(&self, object: &Value, old: Option<&Value>) -> Vec<Violation> {
+        self.judge(object, old).violations
+    }
+}
+
+/// What is wrong with a value, and whether that is all.
+#[derive(Debug)]
+pub struct Verdict {
+    pub violations: Vec<Violation>,
+    /// The shape is so wrong that the rules were not asked.
+    pub rules_were_skipped: bool,
 }

@@ -7,38 +7,41 @@ use crate::{check::join, node::Node};
 /// What every object has beside its own fields; the API server itself looks after these.
 const OBJECT_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-pub(crate) fn fields(root: &Node, object: &Value) -> Vec<String> {
-    let mut found = Vec::new();
-    for (name, child) in object.as_object().into_iter().flatten() {
-        if !OBJECT_FIELDS.contains(&name.as_str()) {
-            visit(root, name, child, "", &mut found);
-        }
+/// Drops them, and names them.
+pub(crate) fn prune(root: &Node, object: &mut Value) -> Vec<String> {
+    let mut dropped = Vec::new();
+    if let Value::Object(object) = object {
+        object.retain(|name, child| {
+            OBJECT_FIELDS.contains(&name.as_str()) || is_known(root, name, child, "", &mut dropped)
+        });
     }
-    found
+    dropped
 }
 
-fn walk(node: &Node, value: &Value, path: &str, found: &mut Vec<String>) {
+fn walk(node: &Node, value: &mut Value, path: &str, dropped: &mut Vec<String>) {
     match value {
-        Value::Object(object) => {
-            object.iter().for_each(|(name, child)| visit(node, name, child, path, found));
-        }
+        Value::Object(object) => object.retain(|name, child| is_known(node, name, child, path, dropped)),
         Value::Array(items) => {
             let Some(schema) = node.items.as_deref() else { return };
-            for (index, item) in items.iter().enumerate() {
-                walk(schema, item, &format!("{path}[{index}]"), found);
+            for (index, item) in items.iter_mut().enumerate() {
+                walk(schema, item, &format!("{path}[{index}]"), dropped);
             }
         }
         _ => {}
     }
 }
 
-fn visit(node: &Node, name: &str, child: &Value, path: &str, found: &mut Vec<String>) {
+fn is_known(node: &Node, name: &str, child: &mut Value, path: &str, dropped: &mut Vec<String>) -> bool {
     let path = join(path, name);
     match node.properties.get(name).or(node.additional.as_deref()) {
-        Some(schema) => walk(schema, child, &path, found),
+        Some(schema) => walk(schema, child, &path, dropped),
         None if node.preserve_unknown => {}
-        None => found.push(path),
+        None => {
+            dropped.push(path);
+            return false;
+        }
     }
+    true
 }
 
 #[cfg(test)]
@@ -59,5 +62,10 @@ mod tests {
         let object = json!({"apiVersion": "v1", "kind": "X", "metadata": {"name": "x", "labels": {"a": "b"}},
             "spec": {"replcias": 1, "labels": {"any": "x"}, "pod": {"new": 1}, "roles": [{"nmae": "a"}]}});
         assert_eq!(schema.unknown_fields(&object), ["spec.replcias", "spec.roles[0].nmae"]);
+
+        let mut pruned = object;
+        assert_eq!(schema.prune(&mut pruned), ["spec.replcias", "spec.roles[0].nmae"]);
+        assert_eq!(pruned["spec"], json!({"labels": {"any": "x"}, "pod": {"new": 1}, "roles": [{}]}));
+        assert_eq!(pruned["metadata"], json!({"name": "x", "labels": {"a": "b"}}));
     }
 }

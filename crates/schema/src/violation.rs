@@ -10,8 +10,14 @@ use serde_json::Value;
 pub enum Cause {
     /// A field that must be there is not.
     Required,
-    /// The value has the wrong type, is out of bounds, or breaks a rule.
+    /// The value is out of bounds or breaks a rule.
     Invalid,
+    /// The value is of another type.
+    Type,
+    /// A text has too many characters.
+    TooLong,
+    /// A list or a map has too many entries.
+    TooMany,
     /// The value is not one of the listed ones.
     Unsupported,
     /// Two entries of a list share the key that must tell them apart.
@@ -20,11 +26,20 @@ pub enum Cause {
     Forbidden,
 }
 
+impl Cause {
+    /// With one of these, rules are not worth running: they could not rely on what they read.
+    pub(crate) fn blocks_rules(self) -> bool {
+        matches!(self, Self::Required | Self::Type | Self::Unsupported | Self::TooLong | Self::TooMany)
+    }
+}
+
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Required => "Required value",
-            Self::Invalid => "Invalid value",
+            Self::Invalid | Self::Type => "Invalid value",
+            Self::TooLong => "Too long",
+            Self::TooMany => "Too many",
             Self::Unsupported => "Unsupported value",
             Self::Duplicate => "Duplicate value",
             Self::Forbidden => "Forbidden",
@@ -79,7 +94,8 @@ impl fmt::Display for Violation {
             write!(f, "{}: ", self.field)?;
         }
         write!(f, "{}", self.cause)?;
-        if let (Some(value), false) = (&self.value, matches!(self.cause, Cause::Required | Cause::Forbidden))
+        if let (Some(value), false) =
+            (&self.value, matches!(self.cause, Cause::Required | Cause::Forbidden | Cause::TooLong))
         {
             write!(f, ": {value}")?;
         }

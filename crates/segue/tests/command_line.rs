@@ -48,7 +48,9 @@ fn a_refusal_names_field_value_and_limit_and_exits_with_one() {
     assert_eq!(output.status.code(), Some(1));
     let said = support::stdout(&output);
     assert!(
-        said.contains("spec.replicas: Invalid value: -1: should be greater than or equal to 0"),
+        said.contains(
+            "spec.replicas: Invalid value: -1: spec.replicas in body should be greater than or equal to 0"
+        ),
         "{said}"
     );
 }
