@@ -67,7 +67,11 @@ pub struct Shape<'a> {
     at: usize,
 }
 
-const REFERENCE: &str = "#/components/schemas/";
+/// How a schema refers to another.
+pub const REFERENCE: &str = "#/components/schemas/";
+
+/// The metadata that every object has.
+pub const OBJECT_META: &str = "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 impl Shapes {
     /// Reads a schema; `definitions` are the schemas that it may refer to.

@@ -73,7 +73,7 @@ pub enum Version {
 }
 
 impl Version {
-    fn api_version(self) -> &'static str {
+    pub fn api_version(self) -> &'static str {
         match self {
             Self::V1 => "meta.k8s.io/v1",
             Self::V1Beta1 => "meta.k8s.io/v1beta1",

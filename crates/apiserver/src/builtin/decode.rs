@@ -5,6 +5,7 @@ use super::{
     BuiltIn, base64, instant,
     structs::{self, Field, Is, Type},
 };
+use crate::quantity::canonical;
 
 const SCHEMA: &str = "apiextensions/v1.JSONSchemaProps";
 
@@ -26,6 +27,21 @@ pub fn decode_struct(go: &str, version: &str, object: &mut Value) -> Result<Vec<
     let mut decoder = Decoder { unknown: Vec::new(), error: None };
     decoder.fields(go, object, &Place::root());
     let kind = go.rsplit('.').next().unwrap_or(go);
+    match decoder.error {
+        None => Ok(decoder.unknown),
+        Some(error) => {
+            Err(format!(r#"{kind} in version "{version}" cannot be handled as a {kind}: {error}"#))
+        }
+    }
+}
+
+/// The metadata of an object of any kind, in the form that a server prints; the rest of the object is left as it is.
+pub fn decode_meta(kind: &str, version: &str, object: &mut Value) -> Result<Vec<String>, String> {
+    let mut decoder = Decoder { unknown: Vec::new(), error: None };
+    let place = Place { path: "metadata".to_owned(), go: "metadata".to_owned(), owner: String::new() };
+    let mut metadata = object.get("metadata").cloned().unwrap_or_else(|| Value::Object(Map::new()));
+    decoder.fields("meta/v1.ObjectMeta", &mut metadata, &place);
+    object["metadata"] = metadata;
     match decoder.error {
         None => Ok(decoder.unknown),
         Some(error) => {
@@ -207,14 +223,8 @@ fn nothing_if(empty: bool, value: &mut Value) {
     }
 }
 
-/// Until `crate::quantity::canonical` is merged: what is canonical already passes, and so does much that is not a
-/// quantity.
 fn quantity(value: &Value) -> Result<Value, String> {
-    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let suffix = text.trim_start_matches(|c: char| c.is_ascii_digit() || "+-.".contains(c));
-    let fits = suffix.len() < text.len() && suffix.chars().all(|c| "eEinumkKMGTP+-0123456789".contains(c));
-    let says = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
-    if fits { Ok(Value::from(text)) } else { Err(says.to_owned()) }
+    canonical(value).map(Value::from).map_err(|error| error.to_string())
 }
 
 /// `stringData` is for writing only: what it says replaces what `data` says.

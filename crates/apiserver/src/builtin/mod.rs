@@ -13,7 +13,7 @@
 //! Objects are maps sorted by name, so of several unknown fields or wrong types the first by name is reported first; a
 //! kube-apiserver goes by the order in which they were sent.
 mod address;
-mod base64;
+pub(crate) mod base64;
 mod cause;
 mod decode;
 mod defaults;
@@ -35,7 +35,7 @@ use serde_json::{Map, Value};
 
 pub use self::{
     cause::Cause,
-    decode::{decode, decode_struct},
+    decode::{decode, decode_meta, decode_struct},
     defaults::default,
     events::{to_core as event_to_core, to_events as event_to_events},
     kinds::KINDS,

@@ -184,7 +184,12 @@ pub fn update(
     if old.is_some() && owners.is_empty() {
         return managed::write(new, owners);
     }
-    let write = write(Typed::object(shape), manager, Operation::Update, reset, now);
+    let typed = Typed::object(shape);
+    // What does not fit its schema cannot be compared: nobody owns it any more.
+    if validate::validate(typed, &managed::stripped(&new)).is_err() {
+        return managed::write(new, Owners::new());
+    }
+    let write = write(typed, manager, Operation::Update, reset, now);
     let before = old.map_or_else(|| typed::nothing(shape), managed::stripped);
     let mut owners = write.update(&before, &managed::stripped(&new), owners);
     managed::cap(&mut owners);

@@ -1,6 +1,8 @@
 //! Label selectors: `a=b,c in (d,e),!f`.
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::Value;
+
 use super::names::{key_errors, value_errors};
 
 /// A selector over labels: all requirements hold. The empty one selects everything.
@@ -39,6 +41,30 @@ impl Labels {
             test: Test::In(BTreeSet::from([value.clone()])),
         };
         Self { requirements: labels.iter().map(requirement).collect() }
+    }
+
+    /// Reads the selector of an object (`matchLabels`, `matchExpressions`); nothing when it is not one. An empty one
+    /// selects everything, a missing one nothing.
+    pub fn from_object(selector: &Value) -> Option<Self> {
+        let selector = selector.as_object()?;
+        let mut requirements = Vec::new();
+        for (key, value) in selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
+            let values = BTreeSet::from([value.as_str()?.to_owned()]);
+            requirements.push(Requirement { key: key.clone(), test: Test::In(values) });
+        }
+        for expression in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
+            let values = expression["values"].as_array().into_iter().flatten();
+            let values = values.map(|value| value.as_str().map(str::to_owned)).collect::<Option<_>>()?;
+            let test = match expression["operator"].as_str()? {
+                "In" => Test::In(values),
+                "NotIn" => Test::NotIn(values),
+                "Exists" => Test::Exists,
+                "DoesNotExist" => Test::Missing,
+                _ => return None,
+            };
+            requirements.push(Requirement { key: expression["key"].as_str()?.to_owned(), test });
+        }
+        Some(Self { requirements })
     }
 
     pub fn is_empty(&self) -> bool {

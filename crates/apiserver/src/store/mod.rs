@@ -20,6 +20,7 @@ mod writer;
 
 use std::{
     collections::BTreeMap,
+    fmt,
     path::Path,
     sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
@@ -89,6 +90,12 @@ pub struct Listing {
 /// A handle; clones are the same store. Dropping the last waits until what is queued is durable.
 #[derive(Clone)]
 pub struct Store(Arc<Inner>);
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("revision", &self.revision()).finish_non_exhaustive()
+    }
+}
 
 struct Inner {
     state: Arc<RwLock<State>>,

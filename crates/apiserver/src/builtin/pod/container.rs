@@ -8,6 +8,7 @@ use crate::builtin::{
     cause::{Cause, each},
     names, service,
 };
+use crate::quantity::Quantity;
 
 /// What a container's names may refer to.
 pub struct Containers<'a> {
@@ -336,8 +337,8 @@ fn resources(resources: &Value, field: &str) -> Vec<Cause> {
     causes
 }
 
-fn size(quantity: &Value) -> Option<f64> {
-    amount(quantity.as_str().unwrap_or_default())
+fn size(quantity: &Value) -> Option<Quantity> {
+    Quantity::read(quantity).ok()
 }
 
 /// A resource that Kubernetes does not know: a device, of which there are whole ones.
@@ -347,10 +348,11 @@ fn is_extended(name: &str) -> bool {
 
 fn quantity_of(name: &str, quantity: &Value, field: &str) -> Option<Cause> {
     let size = size(quantity)?;
-    if size < 0.0 {
+    if size < Quantity::ZERO {
         return Some(Cause::invalid(field, quantity, "must be greater than or equal to 0"));
     }
-    (is_extended(name) && size.fract() != 0.0).then(|| Cause::invalid(field, quantity, "must be an integer"))
+    (is_extended(name) && size != Quantity::from_units(size.units()))
+        .then(|| Cause::invalid(field, quantity, "must be an integer"))
 }
 
 fn resource_name(name: &str, field: &str) -> Vec<Cause> {
@@ -362,28 +364,4 @@ fn resource_name(name: &str, field: &str) -> Vec<Cause> {
         causes.push(Cause::invalid(field, &value, "must be a standard resource for containers"));
     }
     causes
-}
-
-/// How much a canonical quantity is, near enough to tell which of two is more.
-fn amount(quantity: &str) -> Option<f64> {
-    const UNITS: &[(&str, f64)] = &[
-        ("Ki", 1024.0),
-        ("Mi", 1_048_576.0),
-        ("Gi", 1_073_741_824.0),
-        ("Ti", 1_099_511_627_776.0),
-        ("Pi", 1_125_899_906_842_624.0),
-        ("Ei", 1_152_921_504_606_846_976.0),
-        ("n", 1e-9),
-        ("u", 1e-6),
-        ("m", 1e-3),
-        ("k", 1e3),
-        ("M", 1e6),
-        ("G", 1e9),
-        ("T", 1e12),
-        ("P", 1e15),
-        ("E", 1e18),
-    ];
-    let unit = UNITS.iter().find_map(|(unit, factor)| Some((quantity.strip_suffix(unit)?, *factor)));
-    let (number, factor) = unit.unwrap_or((quantity, 1.0));
-    number.parse::<f64>().ok().map(|number| number * factor)
 }

@@ -1,0 +1,10 @@
+//! The two ways in: in process, and over TLS on loopback. Both lead to the same server.
+mod credentials;
+mod listener;
+mod service;
+
+pub use self::{
+    credentials::{Credentials, CredentialsError},
+    listener::{Limits, ListenError, Listener},
+    service::InProcess,
+};

@@ -1,0 +1,79 @@
+//! The number of replicas of an object, as a kind of its own: what `kubectl scale` and autoscalers read and write.
+use serde_json::{Map, Value, json};
+
+use crate::{
+    object,
+    refusal::{Cause, Refusal},
+    resource::{Resource, Rules, Scale},
+};
+
+fn paths(resource: &Resource) -> Result<&Scale, Refusal> {
+    match &resource.rules {
+        Rules::Custom(custom) => custom.scale.as_ref().ok_or_else(Refusal::no_such_resource),
+        Rules::BuiltIn(_) => Err(Refusal::no_such_resource()),
+    }
+}
+
+fn at<'a>(object: &'a Value, path: &[String]) -> Option<&'a Value> {
+    path.iter().try_fold(object, |value, part| value.get(part))
+}
+
+/// The scale of an object.
+pub fn of(resource: &Resource, object: &Value) -> Result<Value, Refusal> {
+    let paths = paths(resource)?;
+    let number = |path: &[String]| at(object, path).and_then(Value::as_i64);
+    let mut meta = Map::new();
+    for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if let Some(value) = object["metadata"].get(field) {
+            meta.insert(field.to_owned(), value.clone());
+        }
+    }
+    let mut scale = json!({
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": meta,
+        "spec": {},
+        "status": {"replicas": number(&paths.status).unwrap_or_default()},
+    });
+    match number(&paths.spec) {
+        Some(replicas) if replicas != 0 => scale["spec"]["replicas"] = json!(replicas),
+        _ => {}
+    }
+    let selector = paths.selector.as_ref().and_then(|path| at(object, path)).and_then(Value::as_str);
+    if let Some(selector) = selector.filter(|selector| !selector.is_empty()) {
+        scale["status"]["selector"] = json!(selector);
+    }
+    Ok(scale)
+}
+
+/// An object with the number that a scale asks for.
+pub fn apply(resource: &Resource, old: &Value, scale: &Value) -> Result<Value, Refusal> {
+    let paths = paths(resource)?;
+    let wanted = &scale["spec"]["replicas"];
+    let replicas = match wanted {
+        Value::Null => 0,
+        value => value.as_i64().filter(|replicas| *replicas >= 0).ok_or_else(|| {
+            let cause = Cause::invalid("spec.replicas", wanted, "should be a non-negative integer");
+            Refusal::invalid("autoscaling", "Scale", object::name(old), &[cause])
+        })?,
+    };
+    let mut new = old.clone();
+    let place = paths.spec.iter().fold(&mut new, |value, part| {
+        if !value.is_object() {
+            *value = json!({});
+        }
+        &mut value[part.as_str()]
+    });
+    *place = json!(replicas);
+    object::copy_meta(&mut new, scale, "resourceVersion");
+    Ok(new)
+}
+
+/// Whether anybody owns the number of replicas.
+pub fn is_owned(resource: &Resource, object: &Value) -> bool {
+    let Ok(paths) = paths(resource) else { return false };
+    let owners = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    owners.map(|owner| &owner["fieldsV1"]).any(|fields| {
+        paths.spec.iter().try_fold(fields, |fields, part| fields.get(format!("f:{part}"))).is_some()
+    })
+}

@@ -1,0 +1,239 @@
+//! The server: from a request to an answer.
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde_json::Value;
+use tokio::sync::Notify;
+
+use crate::{
+    accept::Form,
+    answer::{self, Body},
+    body,
+    collector::Notes,
+    discovery, openapi,
+    refusal::Refusal,
+    registry::Registry,
+    request::{Path, Query, Target},
+    resource::{Part, Resource},
+    store::{Entry, Key, Store},
+    world::World,
+};
+
+/// Asked before an object is stored: a validating webhook without the wire.
+pub trait Admission: std::fmt::Debug + Send + Sync + 'static {
+    /// Refuses, or warns.
+    fn admit(&self, object: &Value, old: Option<&Value>) -> Result<Vec<String>, Refusal>;
+}
+
+/// The embedded API. Cheap to clone; every clone is the same server.
+#[derive(Debug, Clone)]
+pub struct Server(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    store: Store,
+    registry: RwLock<Arc<Registry>>,
+    world: Arc<dyn World>,
+    admission: Vec<Arc<dyn Admission>>,
+    notes: Notes,
+    /// Wakes the collector.
+    changed: Notify,
+}
+
+/// A request, read as far as it can be without its body.
+#[derive(Debug)]
+pub struct Call<'a> {
+    pub resource: Arc<Resource>,
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub part: Part,
+    pub query: Query,
+    pub form: Form,
+    pub headers: &'a HeaderMap,
+    /// What the client should know, whatever the answer.
+    warnings: Mutex<Vec<String>>,
+}
+
+impl Call<'_> {
+    pub fn key(&self) -> Key {
+        self.key_of(self.name)
+    }
+
+    pub fn key_of(&self, name: &str) -> Key {
+        Key::new(&self.resource.storage(), self.namespace, name)
+    }
+
+    pub fn warn(&self, warnings: Vec<String>) {
+        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).extend(warnings);
+    }
+
+    pub fn not_found(&self) -> Refusal {
+        Refusal::not_found(self.resource.about(self.name))
+    }
+}
+
+impl Server {
+    /// A server over a store. The kinds that its CRDs define are served at once.
+    pub fn new(store: Store, world: Arc<dyn World>, admission: Vec<Arc<dyn Admission>>) -> Self {
+        let registry = RwLock::new(Arc::new(Registry::built_in()));
+        let (notes, changed) = (Notes::default(), Notify::new());
+        let server = Self(Arc::new(Inner { store, registry, world, admission, notes, changed }));
+        server.install_stored_kinds();
+        server
+    }
+
+    pub fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    pub fn world(&self) -> &dyn World {
+        &*self.0.world
+    }
+
+    pub(crate) fn admission(&self) -> &[Arc<dyn Admission>] {
+        &self.0.admission
+    }
+
+    pub(crate) fn changed(&self) -> &Notify {
+        &self.0.changed
+    }
+
+    pub(crate) fn notes(&self) -> &Notes {
+        &self.0.notes
+    }
+
+    pub fn registry(&self) -> Arc<Registry> {
+        let registry = self.0.registry.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&registry)
+    }
+
+    /// Changes what is served, one change after the other.
+    pub(crate) fn change_registry<E>(
+        &self,
+        change: impl FnOnce(&Registry) -> Result<Registry, E>,
+    ) -> Result<(), E> {
+        let mut registry = self.0.registry.write().unwrap_or_else(PoisonError::into_inner);
+        *registry = Arc::new(change(&registry)?);
+        Ok(())
+    }
+
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<Entry>> {
+        self.0.store.get(key)
+    }
+
+    /// Answers one request. Never fails: what goes wrong is an answer.
+    pub async fn answer<B>(&self, request: Request<B>) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let (head, body) = request.into_parts();
+        let body = match Limited::new(body, body::LIMIT).collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(error) if error.is::<LengthLimitError>() => {
+                return answer::refuse(&Refusal::too_large(body::LIMIT));
+            }
+            Err(error) => {
+                let why = format!("the body could not be read: {error}");
+                return answer::refuse(&Refusal::bad_request(why));
+            }
+        };
+        let query = Query::parse(head.uri.query().unwrap_or_default());
+        let answered = match Path::parse(head.uri.path()) {
+            Path::Resource(target) => self.resource(&head.method, target, query, &head.headers, body).await,
+            path => self.about_itself(&head.method, &path),
+        };
+        answered.unwrap_or_else(|refusal| answer::refuse(&refusal))
+    }
+
+    /// Discovery, health and the like.
+    fn about_itself(&self, method: &Method, path: &Path<'_>) -> Result<Response<Body>, Refusal> {
+        if method != Method::GET && method != Method::HEAD {
+            return Err(Refusal::method_not_allowed());
+        }
+        let registry = self.registry();
+        let found = match path {
+            Path::Group(group) => discovery::group(&registry, group),
+            Path::Version { group, version } => discovery::version(&registry, group, version),
+            Path::Other(path) => match path.trim_matches('/') {
+                "healthz" | "livez" | "readyz" => return Ok(answer::text(StatusCode::OK, "ok")),
+                "version" => Some(discovery::server_version()),
+                "api" => Some(discovery::core_versions()),
+                "apis" => Some(discovery::groups(&registry)),
+                path => openapi::document(&registry, path),
+            },
+            Path::Resource(_) => None,
+        };
+        match found {
+            Some(document) => Ok(answer::json(StatusCode::OK, document.to_string())),
+            None => Ok(answer::text(StatusCode::NOT_FOUND, "404 page not found\n")),
+        }
+    }
+
+    async fn resource(
+        &self,
+        method: &Method,
+        target: Target<'_>,
+        query: Query,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Result<Response<Body>, Refusal> {
+        let registry = self.registry();
+        let Some(resource) = registry.find(target.group, target.version, target.plural) else {
+            let known = registry.all().any(|r| r.group == target.group && r.version == target.version);
+            return if known {
+                Err(Refusal::no_such_resource())
+            } else {
+                Ok(answer::text(StatusCode::NOT_FOUND, "404 page not found\n"))
+            };
+        };
+        let resource = Arc::clone(resource);
+        if resource.namespaced == target.namespace.is_empty()
+            && !(method == Method::GET && target.name.is_empty())
+        {
+            return Err(Refusal::no_such_resource());
+        }
+        let part = match target.subresource {
+            "" => Part::Main,
+            "status" => Part::Status,
+            "scale" => Part::Scale,
+            "finalize" => Part::Finalize,
+            _ => return self.special(method, &resource, target, &body).await,
+        };
+        if !resource.has_part(part) {
+            return Err(Refusal::no_such_resource());
+        }
+        let form = Form::negotiate(headers, query.get("includeObject"))?;
+        let call = Call {
+            resource,
+            namespace: target.namespace,
+            name: target.name,
+            part,
+            query,
+            form,
+            headers,
+            warnings: Mutex::default(),
+        };
+        let answered = self.verb(method, &call, &body).await;
+        let mut response = answered.unwrap_or_else(|refusal| answer::refuse(&refusal));
+        let warnings = call.warnings.into_inner().unwrap_or_else(PoisonError::into_inner);
+        answer::warn(&mut response, &warnings);
+        Ok(response)
+    }
+
+    async fn verb(&self, method: &Method, call: &Call<'_>, body: &Bytes) -> Result<Response<Body>, Refusal> {
+        match (method.as_str(), call.name.is_empty()) {
+            ("GET" | "HEAD", true) if call.query.flag("watch") => self.watch(call),
+            ("GET" | "HEAD", true) => self.list(call),
+            ("GET" | "HEAD", false) => self.read(call),
+            ("POST", true) => self.create(call, body).await,
+            ("PUT", false) => self.update(call, body).await,
+            ("PATCH", false) => self.patch(call, body).await,
+            ("DELETE", false) => self.delete(call, body).await,
+            ("DELETE", true) => self.delete_collection(call, body).await,
+            _ => Err(Refusal::method_not_allowed()),
+        }
+    }
+}
