@@ -10,6 +10,7 @@ mod certificates;
 mod cluster;
 mod crds;
 mod daemons;
+pub mod differential;
 mod error;
 mod flags;
 mod versions;

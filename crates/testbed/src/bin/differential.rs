@@ -1,0 +1,85 @@
+//! Random sequences of requests to the embedded API and to a kube-apiserver; prints where the answers differ.
+//!
+//! `differential [SEQUENCES] [LENGTH] [FIRST SEED] [folder for what differed]`, results as one line of JSON.
+use std::{
+    env, fs,
+    io::{self, Write},
+    path::PathBuf,
+    sync::Arc,
+};
+
+use apiserver::{InProcess, Server, store, world::Machine};
+use kube::Client;
+use serde_json::json;
+use testbed::{
+    Cluster, Error,
+    differential::{Difference, Runner, Sequence, compare, prepare},
+};
+use tokio::{sync::Semaphore, task::JoinSet};
+
+/// Sequences under way at once; each waits for its watches most of the time.
+const AT_ONCE: usize = 24;
+
+#[tokio::main]
+async fn main() -> Result<(), Error> {
+    let number = |at: usize, or: u64| env::args().nth(at).and_then(|text| text.parse().ok()).unwrap_or(or);
+    let (sequences, length, first) = (number(1, 200), number(2, 40), number(3, 1));
+    let folder = env::args().nth(4).map(PathBuf::from);
+    let real = Cluster::shared().await.client();
+    let ours = embedded();
+    prepare(&real).await?;
+    prepare(&ours).await?;
+
+    let places = Arc::new(Semaphore::new(AT_ONCE));
+    let mut running = JoinSet::new();
+    for seed in first..first + sequences {
+        let (real, ours, places) = (real.clone(), ours.clone(), Arc::clone(&places));
+        running.spawn(async move {
+            let _place = places.acquire_owned().await;
+            (seed, one(seed, usize::try_from(length).unwrap_or(40), real, ours).await)
+        });
+    }
+    let (mut differing, mut requests) = (0, 0);
+    while let Some(done) = running.join_next().await {
+        let (seed, result) = done.map_err(|join| Error::Io {
+            action: "finish a sequence".to_owned(),
+            source: io::Error::other(join),
+        })?;
+        let (sent, differences) = result?;
+        requests += sent;
+        differing += usize::from(!differences.is_empty());
+        for difference in differences.iter().take(1) {
+            print(seed, difference, folder.as_ref());
+        }
+    }
+    let summary = json!({"sequences": sequences, "requests": requests, "differing": differing});
+    writeln!(io::stdout(), "{summary}").map_err(|source| Error::Io { action: "print".to_owned(), source })
+}
+
+fn embedded() -> Client {
+    let server = Server::new(store::Store::memory(store::History::default()), Arc::new(Machine), Vec::new());
+    tokio::spawn(server.clone().keep_collecting());
+    Client::new(InProcess::new(server), "default")
+}
+
+async fn one(
+    seed: u64,
+    length: usize,
+    real: Client,
+    ours: Client,
+) -> Result<(usize, Vec<Difference>), Error> {
+    let sequence = Sequence::random(seed, length);
+    let namespace = format!("differential-{seed}");
+    let expected = Runner::new(real, &namespace).await?.run(&sequence).await?;
+    let found = Runner::new(ours, &namespace).await?.run(&sequence).await?;
+    Ok((sequence.steps.len(), compare(&sequence, &expected, &found)))
+}
+
+fn print(seed: u64, difference: &Difference, folder: Option<&PathBuf>) {
+    let Difference { step, request, expected, found } = difference;
+    let text = json!({"seed": seed, "step": step, "request": request, "expected": expected, "found": found});
+    if let Some(folder) = folder {
+        let text = serde_json::to_string_pretty(&text).unwrap_or_default();
+        drop(fs::create_dir_all(folder).and_then(|()| fs::write(folder.join(format!("{seed}.json")), text)));
+    }
+}
