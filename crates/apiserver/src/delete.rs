@@ -143,12 +143,13 @@ impl Server {
         key: &Key,
         options: &Options,
     ) -> Result<(bool, Bytes), Refusal> {
+        let mut options = options.clone();
         loop {
             let name = &key.place.name;
             let entry = self.get(key).ok_or_else(|| Refusal::not_found(resource.about(name)))?;
             let old: Value = serde_json::from_slice(&entry.bytes).unwrap_or_default();
-            check_preconditions(resource, &old, options)?;
-            let written = match self.outcome(resource, &old, options) {
+            check_preconditions(resource, &old, &options)?;
+            let written = match self.outcome(resource, &old, &options) {
                 Outcome::Nothing => return Ok((false, entry.bytes.clone())),
                 Outcome::Remove if options.dry_run && is_pod(resource) => {
                     return Ok((true, self.marked(&old, 0).to_string().into()));
@@ -159,7 +160,11 @@ impl Server {
                 Outcome::Remove if is_pod(resource) && !object::is_leaving(&old) => {
                     let marked = self.marked(&old, 0);
                     match self.mark(resource, key, &entry, &old, marked).await {
-                        Ok(_) => continue,
+                        Ok(_) => {
+                            // It held for the first write, which made a revision of its own.
+                            options.revision = None;
+                            continue;
+                        }
                         Err(error) => Err(error),
                     }
                 }

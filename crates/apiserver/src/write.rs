@@ -238,7 +238,10 @@ impl Server {
         resource.judge(Some(old), &new, call.part)?;
         self.give_addresses(resource, &mut new)?;
         self.admit(call, &new, Some(old))?;
+        // With the revision of the old one, so that nothing but the change counts.
+        object::copy_meta(&mut new, old, "resourceVersion");
         let mut new = fields::keep_times(old, new);
+        object::remove_meta(&mut new, "resourceVersion");
         if object::same(old, &new) {
             return Ok(entry.bytes.clone());
         }

@@ -186,7 +186,7 @@ pub fn update(
     }
     let typed = Typed::object(shape);
     // What does not fit its schema cannot be compared: nobody owns it any more.
-    if validate::validate(typed, &managed::stripped(&new)).is_err() {
+    if !validate::fits(typed, &managed::stripped(&new)) {
         return managed::write(new, Owners::new());
     }
     let write = write(typed, manager, Operation::Update, reset, now);

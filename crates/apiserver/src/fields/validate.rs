@@ -8,18 +8,32 @@ use super::text::{Plain, Source, type_name};
 use super::typed::{Form, Typed};
 use crate::shape::Type;
 
-/// What does not fit, in upstream's words.
+/// What was found, and what is not worth finding.
+struct Found {
+    problems: Vec<String>,
+    /// An update may leave a list with the same entry twice; only an applied configuration may not.
+    allow_duplicates: bool,
+}
+
+/// What does not fit of an applied configuration, in upstream's words.
 pub(crate) fn validate(typed: Typed<'_>, value: &Value) -> Result<(), String> {
-    let mut found = Vec::new();
+    let mut found = Found { problems: Vec::new(), allow_duplicates: false };
     check(typed, value, "", &mut found);
-    match found.as_slice() {
+    match found.problems.as_slice() {
         [] => Ok(()),
         [one] => Err(one.clone()),
         many => Err(format!("errors:\n  {}", many.join("\n  "))),
     }
 }
 
-fn check(typed: Typed<'_>, value: &Value, path: &str, found: &mut Vec<String>) {
+/// Whether the fields of an object that was written in another way can be told apart.
+pub(crate) fn fits(typed: Typed<'_>, value: &Value) -> bool {
+    let mut found = Found { problems: Vec::new(), allow_duplicates: true };
+    check(typed, value, "", &mut found);
+    found.problems.is_empty()
+}
+
+fn check(typed: Typed<'_>, value: &Value, path: &str, found: &mut Found) {
     let problem = match (typed.form(value), value) {
         (_, Value::Null) => None,
         (Form::Scalar, _) => scalar_problem(typed, value),
@@ -28,7 +42,7 @@ fn check(typed: Typed<'_>, value: &Value, path: &str, found: &mut Vec<String>) {
         (_, Value::Object(_)) => return check_fields(typed, value, path, found),
         (_, _) => Some(format!("expected map, got &{{{}}}", Plain(value))),
     };
-    found.extend(problem.map(|problem| at(path, &problem)));
+    found.problems.extend(problem.map(|problem| at(path, &problem)));
 }
 
 fn at(path: &str, problem: &str) -> String {
@@ -52,7 +66,7 @@ fn scalar_problem(typed: Typed<'_>, value: &Value) -> Option<String> {
     }
 }
 
-fn check_items(typed: Typed<'_>, items: &[Value], path: &str, found: &mut Vec<String>) {
+fn check_items(typed: Typed<'_>, items: &[Value], path: &str, found: &mut Found) {
     let mut seen = BTreeSet::new();
     for (i, item) in items.iter().enumerate() {
         let element = if typed.atomic_list() {
@@ -61,22 +75,22 @@ fn check_items(typed: Typed<'_>, items: &[Value], path: &str, found: &mut Vec<St
             match typed.element(item) {
                 Ok(element) => element,
                 // An element that has no key hides those after it.
-                Err(problem) => return found.push(at(path, &format!("element {i}: {problem}"))),
+                Err(problem) => return found.problems.push(at(path, &format!("element {i}: {problem}"))),
             }
         };
-        if !seen.insert(element.clone()) {
-            found.push(at(path, &format!("duplicate entries for key {element}")));
+        if !seen.insert(element.clone()) && !found.allow_duplicates {
+            found.problems.push(at(path, &format!("duplicate entries for key {element}")));
         }
         check(typed.item(), item, &format!("{path}{element}"), found);
     }
 }
 
-fn check_fields(typed: Typed<'_>, value: &Value, path: &str, found: &mut Vec<String>) {
+fn check_fields(typed: Typed<'_>, value: &Value, path: &str, found: &mut Found) {
     for (name, value) in value.as_object().into_iter().flatten() {
         let path = format!("{path}{}", Element::field(name));
         match typed.named(name).or_else(|| typed.rest()) {
             Some(below) => check(below, value, &path, found),
-            None => return found.push(at(&path, "field not declared in schema")),
+            None => return found.problems.push(at(&path, "field not declared in schema")),
         }
     }
 }

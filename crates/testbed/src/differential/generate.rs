@@ -220,7 +220,7 @@ impl Maker {
             json!({"$from": key(kind, name), "or": {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": name}}, "edit": edit})
         };
         let mut step = self.change("PUT", kind, name, below, "application/json", body);
-        if whole {
+        if whole || matches!(kind.plural, "leases" | "services") {
             // What a dry run creates keeps the revision that was sent.
             step.path = step.path.replace("dryRun=All", "pretty=false");
         }
@@ -316,7 +316,7 @@ impl Maker {
             let droppable: Vec<String> = fields
                 .keys()
                 .filter(|key| {
-                    !matches!(key.as_str(), "name" | "containers" | "ports" | "automountServiceAccountToken")
+                    !matches!(key.as_str(), "name" | "containers" | "ports" | "selector" | "automountServiceAccountToken")
                 })
                 .cloned()
                 .collect();
