@@ -126,7 +126,11 @@ pub fn list(
         Form::Table { version, include } => {
             let objects: Vec<Value> = entries.iter().map(|entry| value(resource, &entry.bytes)).collect();
             let request = table::Request { include, version, now };
-            let table = table::table(&resource.columns, &objects, meta, request);
+            let mut table = table::table(&resource.columns, &objects, meta, request);
+            // Lists of custom kinds say that there is no more; their tables do not.
+            if table["metadata"]["continue"] == "" {
+                table["metadata"].as_object_mut().map(|meta| meta.remove("continue"));
+            }
             return table.to_string().into();
         }
         Form::Metadata { version } => {

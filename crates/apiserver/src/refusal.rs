@@ -223,7 +223,7 @@ impl Refusal {
         if !self.reason.is_empty() {
             status["reason"] = json!(self.reason);
         }
-        let shows_details = matches!(self.reason, "NotFound" | "Invalid");
+        let shows_details = matches!(self.reason, "NotFound" | "Invalid" | "MethodNotAllowed");
         if !self.details.is_empty() || shows_details {
             status["details"] = Value::Object(self.details.clone());
         }

@@ -16,7 +16,7 @@ use crate::{
     refusal::Refusal,
     registry::Registry,
     request::{Path, Query, Target},
-    resource::{Part, Resource},
+    resource::{Part, Resource, Rules},
     store::{Entry, Key, Store},
     world::World,
 };
@@ -182,7 +182,11 @@ impl Server {
     ) -> Result<Response<Body>, Refusal> {
         let registry = self.registry();
         let Some(resource) = registry.find(target.group, target.version, target.plural) else {
-            let known = registry.all().any(|r| r.group == target.group && r.version == target.version);
+            let known = registry.all().any(|resource| {
+                resource.group == target.group
+                    && resource.version == target.version
+                    && matches!(resource.rules, Rules::BuiltIn(_))
+            });
             return if known {
                 Err(Refusal::no_such_resource())
             } else {

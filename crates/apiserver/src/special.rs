@@ -10,7 +10,7 @@ use crate::{
     object,
     refusal::{About, Refusal, cause},
     request::Target,
-    resource::Resource,
+    resource::{Resource, Rules},
     selector::Labels,
     server::Server,
     store::{Key, Query},
@@ -35,6 +35,9 @@ impl Server {
                 Err(Refusal::not_here(&format!("pods/{sub}")))
             }
             ("GET", "log") if pod => Err(Refusal::not_here("pods/log without a node")),
+            _ if matches!(resource.rules, Rules::Custom(_)) => {
+                Err(Refusal::not_found(resource.about(target.name)))
+            }
             _ => Err(Refusal::no_such_resource()),
         }
     }

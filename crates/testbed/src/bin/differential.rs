@@ -18,7 +18,7 @@ use testbed::{
 use tokio::{sync::Semaphore, task::JoinSet};
 
 /// Sequences under way at once; each waits for its watches most of the time.
-const AT_ONCE: usize = 24;
+const AT_ONCE: usize = 64;
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {

@@ -10,7 +10,7 @@ pub const WIDGETS: &str = include_str!("widgets.json");
 
 /// One request. In the path `{ns}` is the namespace, `{continue}` the last token of a list, `{began}` the revision
 /// before the first request; in the body, names that begin with `$` stand for what only the server knows.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     pub method: String,
     pub path: String,
@@ -18,6 +18,9 @@ pub struct Step {
     pub media: String,
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub body: Value,
+    /// The form that is asked for; empty for plain JSON.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub accept: String,
     /// Under which name the answer is remembered.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub seen: String,
@@ -25,7 +28,7 @@ pub struct Step {
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {} {}", self.method, self.path, self.media, self.body)
+        write!(f, "{} {} {}{} {}", self.method, self.path, self.media, self.accept, self.body)
     }
 }
 
@@ -89,21 +92,27 @@ impl Sequence {
             steps.push(maker.step(kind));
         }
         for kind in [first, second] {
-            let path = format!(
-                "{}/namespaces/{{ns}}/{}?watch=true&timeoutSeconds=1&resourceVersion={{began}}",
-                kind.base, kind.plural
-            );
-            steps.push(Step {
-                method: "GET".into(),
-                path,
-                media: String::new(),
-                body: Value::Null,
-                seen: String::new(),
-            });
+            steps.extend(endings(kind));
         }
         Self { steps }
     }
 }
+
+/// At the end, everything is seen again as events: from the beginning, by a selector, and as a list that goes on.
+fn endings(kind: Kind) -> impl Iterator<Item = Step> {
+    const WATCHES: [&str; 3] = [
+        "resourceVersion={began}",
+        "resourceVersion={began}&labelSelector=app%3Dx",
+        "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
+    ];
+    WATCHES.iter().map(move |query| {
+        let Kind { base, plural, .. } = kind;
+        let path = format!("{base}/namespaces/{{ns}}/{plural}?watch=true&timeoutSeconds=1&{query}");
+        Step { method: "GET".into(), path, ..Step::default() }
+    })
+}
+
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 
 struct Maker(Rng, Generated);
 
@@ -130,7 +139,8 @@ impl Maker {
             50..70 => self.patch(kind, name),
             70..86 => self.apply(kind, name),
             86..96 => self.delete(kind, name),
-            96..98 => Self::delete_collection(kind),
+            96 => Self::delete_collection(kind),
+            97 => self.astray(kind, name),
             _ if kind.scale => self.scale(kind, name),
             _ => Self::plain("GET", kind, name, "/status"),
         }
@@ -139,7 +149,7 @@ impl Maker {
     fn plain(method: &str, kind: Kind, name: &str, below: &str) -> Step {
         let path = format!("{}/namespaces/{{ns}}/{}/{name}{below}", kind.base, kind.plural);
         let seen = if below.is_empty() || below == "/status" { key(kind, name) } else { String::new() };
-        Step { method: method.into(), path, media: String::new(), body: Value::Null, seen }
+        Step { method: method.into(), path, seen, ..Step::default() }
     }
 
     fn options(&mut self, manager: bool) -> String {
@@ -171,7 +181,7 @@ impl Maker {
             seen = String::new();
         }
         let path = format!("{}/namespaces/{{ns}}/{}?{options}", kind.base, kind.plural);
-        Step { method: "POST".into(), path, media: "application/json".into(), body, seen }
+        Step { method: "POST".into(), path, media: "application/json".into(), body, seen, ..Step::default() }
     }
 
     fn list(&mut self, kind: Kind) -> Step {
@@ -192,7 +202,8 @@ impl Maker {
             _ => String::new(),
         };
         let path = format!("{}/namespaces/{{ns}}/{}?{query}", kind.base, kind.plural);
-        Step { method: "GET".into(), path, media: String::new(), body: Value::Null, seen: String::new() }
+        let accept = if self.one_in(4) { TABLE } else { "" };
+        Step { method: "GET".into(), path, accept: accept.into(), ..Step::default() }
     }
 
     /// A whole object, or the last that was seen with a change.
@@ -316,7 +327,10 @@ impl Maker {
             let droppable: Vec<String> = fields
                 .keys()
                 .filter(|key| {
-                    !matches!(key.as_str(), "name" | "containers" | "ports" | "selector" | "automountServiceAccountToken")
+                    !matches!(
+                        key.as_str(),
+                        "name" | "containers" | "ports" | "selector" | "automountServiceAccountToken"
+                    )
                 })
                 .cloned()
                 .collect();
@@ -351,7 +365,24 @@ impl Maker {
 
     fn delete_collection(kind: Kind) -> Step {
         let path = format!("{}/namespaces/{{ns}}/{}?labelSelector=app%3Dx", kind.base, kind.plural);
-        Step { method: "DELETE".into(), path, media: String::new(), body: Value::Null, seen: String::new() }
+        Step { method: "DELETE".into(), path, ..Step::default() }
+    }
+
+    /// A request that leads nowhere.
+    fn astray(&mut self, kind: Kind, name: &str) -> Step {
+        let mut step = Self::plain(self.pick(&["GET", "DELETE"]), kind, name, "");
+        step.seen = String::new();
+        match self.0.u32(..4) {
+            0 => step.path = step.path.replace("{ns}", "nowhere"),
+            1 => step.path = step.path.replace(kind.plural, "gadgets"),
+            2 => {
+                step = self.create(kind, name);
+                step.path = step.path.replace("{ns}", "nowhere");
+                step.seen = String::new();
+            }
+            _ => step.path += "/nothing",
+        }
+        step
     }
 
     fn scale(&mut self, kind: Kind, name: &str) -> Step {

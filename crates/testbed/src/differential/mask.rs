@@ -42,6 +42,11 @@ impl Mask {
                 ("resourceVersion", Value::String(_)) => Value::from("revision"),
                 ("continue", Value::String(token)) if !token.is_empty() => Value::from("continue"),
                 ("managedFields" | "causes", Value::Array(_)) => self.sorted(value),
+                // Sentences about columns are everybody's own.
+                ("description", Value::String(_)) if fields.contains_key("priority") => continue,
+                ("cells", Value::Array(cells)) => {
+                    cells.iter().map(|cell| mask_age(self.mask(cell))).collect()
+                }
                 // A scale is written without one.
                 ("time", Value::String(_)) if fields.contains_key("fieldsV1") => continue,
                 ("message", Value::String(text)) => Value::from(self.message(text)),
@@ -125,6 +130,20 @@ fn mask_revisions(text: &str) -> String {
         }
     }
     text
+}
+
+/// `5s`, `2m10s`: how long ago something was made.
+fn mask_age(cell: Value) -> Value {
+    match cell.as_str() {
+        Some(text)
+            if text.ends_with('s')
+                && text[..text.len() - 1].bytes().all(|b| b.is_ascii_digit() || b == b'm') =>
+        {
+            Value::from("age")
+        }
+        Some(text) if text.parse::<std::net::Ipv4Addr>().is_ok() => Value::from("address"),
+        _ => cell,
+    }
 }
 
 fn is_time(text: &str) -> bool {

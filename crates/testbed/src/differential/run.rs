@@ -66,13 +66,24 @@ pub async fn prepare(client: &Client) -> Result<(), Error> {
 type Raw = (u16, Value, Vec<String>);
 
 async fn raw(client: &Client, method: &str, path: &str, media: &str, body: String) -> Result<Raw, Error> {
+    request(client, method, path, media, "application/json", body).await
+}
+
+async fn request(
+    client: &Client,
+    method: &str,
+    path: &str,
+    media: &str,
+    accept: &str,
+    body: String,
+) -> Result<Raw, Error> {
     let mut request =
         Request::builder().method(Method::from_bytes(method.as_bytes()).unwrap_or_default()).uri(path);
     if !media.is_empty() {
         request = request.header("content-type", media);
     }
     let request = request
-        .header("accept", "application/json")
+        .header("accept", accept)
         .header("user-agent", "differential/1")
         .body(Body::from(body.into_bytes()))
         .map_err(|error| Error::io("make a request")(io::Error::other(error)))?;
@@ -139,7 +150,9 @@ impl Runner {
             .replace("{began}", &self.began);
         let body = self.filled(&step.body);
         let text = if body.is_null() { String::new() } else { body.to_string() };
-        let (code, value, warnings) = raw(&self.client, &step.method, &path, &step.media, text).await?;
+        let accept = if step.accept.is_empty() { "application/json" } else { &step.accept };
+        let (code, value, warnings) =
+            request(&self.client, &step.method, &path, &step.media, accept, text).await?;
         if let Some(token) = value["metadata"]["continue"].as_str() {
             self.continued = form_encoded(token);
         }
@@ -153,6 +166,16 @@ impl Runner {
         if let Some(events) = body.as_array_mut() {
             // A kube-apiserver sometimes writes an object again when only the times of its owners changed.
             events.dedup();
+            // Bookmarks come at any time; only the one that ends a list says something.
+            let ends = |event: &Value| {
+                event["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true"
+            };
+            events.retain(|event| event["type"] != "BOOKMARK" || ends(event));
+            for event in events.iter_mut().filter(|event| event["type"] == "BOOKMARK") {
+                // The rest of it is an empty Go struct.
+                let meta = event["object"]["metadata"].clone();
+                event["object"] = json!({"kind": event["object"]["kind"], "metadata": meta});
+            }
         }
         Ok(Answer { code, body, warnings })
     }
