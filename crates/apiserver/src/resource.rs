@@ -340,7 +340,11 @@ fn selected(object: &Value, path: &str) -> String {
 fn replicas_misfit(path: &[String], object: &Value) -> Option<Cause> {
     let found = path.iter().try_fold(object, |value, part| value.get(part))?;
     let (text, ty) = match found {
-        Value::Number(number) if number.is_i64() => return None,
+        Value::Number(number) if number.as_i64().is_some_and(|replicas| replicas >= 0) => return None,
+        Value::Number(number) if number.is_i64() => {
+            let field = format!(".{}", path.join("."));
+            return Some(Cause::invalid(field, found, "should be a non-negative integer"));
+        }
         Value::String(text) => (text.clone(), "string"),
         Value::Bool(flag) => (flag.to_string(), "bool"),
         Value::Number(number) => (number.to_string(), "float64"),

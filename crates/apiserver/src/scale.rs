@@ -49,12 +49,18 @@ pub fn of(resource: &Resource, object: &Value) -> Result<Value, Refusal> {
 /// An object with the number that a scale asks for.
 pub fn apply(resource: &Resource, old: &Value, scale: &Value) -> Result<Value, Refusal> {
     let paths = paths(resource)?;
+    // A number below 0 is for the kind's own rules to refuse.
     let wanted = &scale["spec"]["replicas"];
     let replicas = match wanted {
         Value::Null => 0,
-        value => value.as_i64().filter(|replicas| *replicas >= 0).ok_or_else(|| {
-            let cause = Cause::invalid("spec.replicas", wanted, "should be a non-negative integer");
-            Refusal::invalid("autoscaling", "Scale", object::name(old), &[cause])
+        value => value.as_i64().ok_or_else(|| {
+            let why = "should be an integer";
+            Refusal::invalid(
+                "autoscaling",
+                "Scale",
+                object::name(old),
+                &[Cause::invalid("spec.replicas", value, why)],
+            )
         })?,
     };
     let mut new = old.clone();
@@ -76,4 +82,12 @@ pub fn is_owned(resource: &Resource, object: &Value) -> bool {
     owners.map(|owner| &owner["fieldsV1"]).any(|fields| {
         paths.spec.iter().try_fold(fields, |fields, part| fields.get(format!("f:{part}"))).is_some()
     })
+}
+
+/// A scale of 0 says nothing in JSON, so nobody owns it.
+pub fn disown_zero(resource: &Resource, object: &mut Value) {
+    let zero = paths(resource).is_ok_and(|paths| at(object, &paths.spec).and_then(Value::as_i64) == Some(0));
+    if let (true, Some(owners)) = (zero, object["metadata"]["managedFields"].as_array_mut()) {
+        owners.retain(|owner| owner["subresource"] != "scale");
+    }
 }

@@ -313,7 +313,11 @@ fn owned(
     }
     let api_version = resource.api_version();
     let manager = Manager { name: writer.manager, api_version: &api_version, subresource: part.name() };
-    fields::update(resource.shape(), old, new, &manager, reset(resource, part), now)
+    let mut owned = fields::update(resource.shape(), old, new, &manager, reset(resource, part), now);
+    if part == Part::Scale {
+        scale::disown_zero(resource, &mut owned);
+    }
+    owned
 }
 
 /// A definition that could not be served is refused.

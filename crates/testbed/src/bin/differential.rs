@@ -1,6 +1,7 @@
 //! Random sequences of requests to the embedded API and to a kube-apiserver; prints where the answers differ.
 //!
-//! `differential [SEQUENCES] [LENGTH] [FIRST SEED] [folder for what differed]`, results as one line of JSON.
+//! `differential [SEQUENCES] [LONGEST] [FIRST SEED] [folder for what differed]`, results as one line of JSON. With 0
+//! sequences it prints the one of the seed, for `tests/recorded`.
 use std::{
     env, fs,
     io::{self, Write},
@@ -13,7 +14,7 @@ use kube::Client;
 use serde_json::json;
 use testbed::{
     Cluster, Error,
-    differential::{Difference, Runner, Sequence, compare, prepare},
+    differential::{Difference, Recording, Sequence, compare_both, prepare},
 };
 use tokio::{sync::Semaphore, task::JoinSet};
 
@@ -25,6 +26,9 @@ async fn main() -> Result<(), Error> {
     let number = |at: usize, or: u64| env::args().nth(at).and_then(|text| text.parse().ok()).unwrap_or(or);
     let (sequences, length, first) = (number(1, 200), number(2, 40), number(3, 1));
     let folder = env::args().nth(4).map(PathBuf::from);
+    if sequences == 0 {
+        return print_sequence(first, usize::try_from(length).unwrap_or(40));
+    }
     let real = Cluster::shared().await.client();
     let ours = embedded();
     prepare(&real).await?;
@@ -36,7 +40,9 @@ async fn main() -> Result<(), Error> {
         let (real, ours, places) = (real.clone(), ours.clone(), Arc::clone(&places));
         running.spawn(async move {
             let _place = places.acquire_owned().await;
-            (seed, one(seed, usize::try_from(length).unwrap_or(40), real, ours).await)
+            // Short ones and long ones.
+            let length = usize::try_from(1 + seed % length.max(1)).unwrap_or(1);
+            (seed, one(seed, length, real, ours).await)
         });
     }
     let (mut differing, mut requests) = (0, 0);
@@ -56,6 +62,14 @@ async fn main() -> Result<(), Error> {
     writeln!(io::stdout(), "{summary}").map_err(|source| Error::Io { action: "print".to_owned(), source })
 }
 
+/// A recording without answers yet: `SEGUE_UPDATE=1` fills them in.
+fn print_sequence(seed: u64, length: usize) -> Result<(), Error> {
+    let recording = Recording { sequence: Sequence::random(seed, length), answers: Vec::new() };
+    io::stdout()
+        .write_all(recording.text().as_bytes())
+        .map_err(|source| Error::Io { action: "print".to_owned(), source })
+}
+
 fn embedded() -> Client {
     let server = Server::new(store::Store::memory(store::History::default()), Arc::new(Machine), Vec::new());
     tokio::spawn(server.clone().keep_collecting());
@@ -69,10 +83,8 @@ async fn one(
     ours: Client,
 ) -> Result<(usize, Vec<Difference>), Error> {
     let sequence = Sequence::random(seed, length);
-    let namespace = format!("differential-{seed}");
-    let expected = Runner::new(real, &namespace).await?.run(&sequence).await?;
-    let found = Runner::new(ours, &namespace).await?.run(&sequence).await?;
-    Ok((sequence.steps.len(), compare(&sequence, &expected, &found)))
+    let differences = compare_both(&sequence, &format!("differential-{seed}"), &real, &ours).await?;
+    Ok((sequence.steps.len(), differences))
 }
 
 fn print(seed: u64, difference: &Difference, folder: Option<&PathBuf>) {

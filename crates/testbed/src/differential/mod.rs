@@ -11,5 +11,5 @@ mod run;
 pub use self::{
     generate::{Sequence, WIDGETS},
     mask::Mask,
-    run::{Answer, Difference, Runner, compare, prepare},
+    run::{Answer, Difference, Recording, Runner, compare, compare_both, prepare},
 };
