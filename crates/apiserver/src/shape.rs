@@ -39,6 +39,8 @@ pub enum Type {
 
 #[derive(Debug)]
 struct Node {
+    /// The shape is that of another node; what stands beside the reference is said here.
+    link: Option<usize>,
     ty: Type,
     fields: BTreeMap<String, usize>,
     rest: Option<usize>,
@@ -88,8 +90,15 @@ impl Shapes {
 }
 
 impl<'a> Shape<'a> {
-    fn node(self) -> &'a Node {
+    /// What is said at this very place.
+    fn here(self) -> &'a Node {
         &self.nodes[self.at]
+    }
+
+    /// What the shape is, at the end of a reference.
+    fn node(self) -> &'a Node {
+        let here = self.here();
+        here.link.map_or(here, |at| &self.nodes[at])
     }
 
     fn to(self, at: usize) -> Self {
@@ -130,7 +139,7 @@ impl<'a> Shape<'a> {
     }
 
     pub fn default(self) -> Option<&'a Value> {
-        self.node().default.as_ref()
+        self.here().default.as_ref().or(self.node().default.as_ref())
     }
 
     /// An object that is replaced as a whole.
@@ -158,13 +167,15 @@ impl<'a> Shape<'a> {
 
     /// The field by which a strategic merge patch knows an element of this list.
     pub fn patch_key(self) -> Option<&'a str> {
-        self.node().patch_key.as_deref()
+        self.here().patch_key.as_deref().or(self.node().patch_key.as_deref())
     }
 
     /// Whether a strategic merge patch merges this list or map (`merge`), and whether it drops what it does not name
     /// (`retainKeys`).
     pub fn patch_strategy(self, strategy: &str) -> bool {
-        self.node().patch_strategy.split(',').any(|s| s == strategy)
+        let (here, node) = (self.here(), self.node());
+        let said = if here.patch_strategy.is_empty() { &node.patch_strategy } else { &here.patch_strategy };
+        said.split(',').any(|s| s == strategy)
     }
 }
 
@@ -177,15 +188,17 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn read(&mut self, schema: &'a Value) -> usize {
         let reference = |s: &'a Value| s.get("$ref").and_then(Value::as_str);
-        // A reference that says nothing else is the node itself; one with a default of its own is a copy with it.
+        // A reference that says nothing else is the node itself; one with a default or a strategy beside it links to it.
         let only =
             schema.get("allOf").and_then(Value::as_array).filter(|all| all.len() == 1).map(|all| &all[0]);
         if let Some(name) = reference(schema).or_else(|| only.and_then(reference)) {
             let at = self.named(name.trim_start_matches(REFERENCE));
-            return match schema.get("default") {
-                None => at,
-                Some(default) => self.copy(at, default),
-            };
+            let beside = ["default", "x-kubernetes-patch-strategy", "x-kubernetes-patch-merge-key"];
+            if !beside.iter().any(|key| schema.get(key).is_some()) {
+                return at;
+            }
+            self.nodes.push(Node { link: Some(at), ..leaf(schema) });
+            return self.nodes.len() - 1;
         }
         let at = self.nodes.len();
         self.nodes.push(leaf(schema));
@@ -223,24 +236,10 @@ impl<'a> Reader<'a> {
         if name.ends_with(".resource.Quantity") {
             self.nodes[at].ty = Type::Quantity;
         }
+        if name.ends_with(".runtime.RawExtension") {
+            self.nodes[at].atomic = true;
+        }
         at
-    }
-
-    /// The node at `at` may still be being read, then the copy has no fields; no schema of Kubernetes defaults a
-    /// reference to itself.
-    fn copy(&mut self, at: usize, default: &Value) -> usize {
-        let node = &self.nodes[at];
-        let copy = Node {
-            fields: node.fields.clone(),
-            required: node.required.clone(),
-            default: Some(default.clone()),
-            list_keys: node.list_keys.clone(),
-            patch_key: node.patch_key.clone(),
-            patch_strategy: node.patch_strategy.clone(),
-            ..*node
-        };
-        self.nodes.push(copy);
-        self.nodes.len() - 1
     }
 }
 
@@ -254,6 +253,7 @@ fn leaf(schema: &Value) -> Node {
     };
     let list_keys: Vec<String> = texts("x-kubernetes-list-map-keys");
     Node {
+        link: None,
         ty: type_of(schema),
         fields: BTreeMap::new(),
         rest: None,
@@ -289,5 +289,29 @@ fn type_of(schema: &Value) -> Type {
         (Some("number"), _) => Type::Number,
         (Some("boolean"), _) => Type::Boolean,
         _ => Type::Any,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_schema_may_hold_itself() {
+        let definitions = json!({"Tree": {"type": "object", "properties": {
+            "name": {"type": "string"},
+            "children": {"type": "object", "additionalProperties": {
+                "default": {}, "allOf": [{"$ref": "#/components/schemas/Tree"}]}},
+        }}});
+        let shapes =
+            Shapes::new(&json!({"$ref": "#/components/schemas/Tree"}), definitions.as_object().unwrap());
+        let mut shape = shapes.root();
+        for _ in 0..3 {
+            assert_eq!(shape.field("name").unwrap().ty(), Type::String);
+            shape = shape.field("children").unwrap().rest().unwrap();
+            assert_eq!(shape.default(), Some(&json!({})));
+        }
     }
 }

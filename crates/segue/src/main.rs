@@ -4,6 +4,7 @@ mod crds;
 mod manifest;
 mod output;
 mod plan;
+mod up;
 mod validate;
 
 use std::process::ExitCode;
@@ -24,6 +25,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Up(up::Args),
     Plan(plan::Args),
     Validate(validate::Args),
     Crds(crds::Args),
@@ -31,6 +33,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let answer = match Cli::parse().command {
+        Command::Up(args) => up::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Validate(args) => validate::run(&args),
         Command::Crds(args) => crds::run(&args),

@@ -22,6 +22,23 @@ pub(crate) enum Error {
     UnknownKind { given: String, known: String },
     #[error("{0}")]
     NoPlan(String),
+    #[error("there is no home directory to keep the state in; name one with --directory")]
+    NoDirectory,
+    #[error("failed to {what}: {why}")]
+    Up { what: &'static str, why: String },
+}
+
+impl Error {
+    /// Something that must run did not start or stop; with everything that led there.
+    pub(crate) fn up(what: &'static str, error: &dyn std::error::Error) -> Self {
+        let mut why = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            why += &format!(": {error}");
+            cause = error.source();
+        }
+        Self::Up { what, why }
+    }
 }
 
 /// The answer to a yes-or-no question; it becomes the exit code.
