@@ -4,6 +4,9 @@
 //! The arithmetic is the one that the RayService proposal asks for. New capacity goes to 100 + surge - old. Traffic
 //! moves by a step every interval, up to the new capacity. Old capacity falls by the surge once traffic has caught up.
 //! The last round ends at 100 and 0.
+//!
+//! There are never more than two versions. Who wants a third one while the second is on its way goes back first, and
+//! forward from there: [`Goal`].
 
 use std::time::Duration;
 
@@ -75,23 +78,72 @@ pub enum Action {
     LowerNew(u32),
     /// Nothing before the reason's time, or before something changes.
     Wait,
-    /// One of the two carries everything, and the other has nothing left.
-    Done,
+    /// The new version carries everything and the old one has nothing left: the new one is what users have from here
+    /// on, and the place beside it is free.
+    Promote,
+    /// The old version carries everything and the new one has nothing left: it goes, and its place is free.
+    Discard,
+}
+
+/// Which version users are to have in the end, seen from the two that there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// The one that is on its way to them: forward.
+    New,
+    /// The one that they have: back.
+    Old,
+    /// Neither. Its place is taken, so the new version goes back first, unpaced, and the wanted one starts from the old.
+    /// Where the new one has all traffic and is ready, the old one goes instead: that moves no user twice.
+    Another,
+}
+
+impl Goal {
+    /// The goal, by whatever tells versions apart: what users have, what is on its way, and what is wanted now.
+    pub fn of<V: PartialEq>(old: &V, new: &V, wanted: &V) -> Self {
+        if wanted == new {
+            Self::New
+        } else if wanted == old {
+            Self::Old
+        } else {
+            Self::Another
+        }
+    }
+}
+
+/// The next step toward a goal, and why. The goal may change between any two steps.
+pub fn plan(pace: Pace, observed: &Observed, goal: Goal, now: Duration) -> (Action, Reason) {
+    let (action, reason) = match goal {
+        Goal::New => return forward(pace, observed, now),
+        Goal::Old => return back(pace, observed),
+        // A version that is not ready must not become the only one, even where it has all traffic.
+        Goal::Another if observed.new.weight == 100 && observed.new.ready => forward(pace, observed, now),
+        Goal::Another => back(pace, observed),
+    };
+    (action, reason.then("the version that is wanted now starts"))
 }
 
 /// The next step forward, and why.
-pub fn forward(pace: Pace, observed: &Observed, now: Duration) -> (Action, Reason) {
+fn forward(pace: Pace, observed: &Observed, now: Duration) -> (Action, Reason) {
     let Observed { old, new, .. } = *observed;
     if new.weight == 100 && new.capacity == 100 && old.capacity == 0 {
-        return (Action::Done, Reason::new("Promoted", "the new version carries all traffic"));
+        return (Action::Promote, Reason::new("Promoted", "the new version carries all traffic"));
     }
     if new.weight < new.capacity {
         return shift(pace, observed, now);
     }
     // Traffic has caught up with capacity: what the old version no longer carries can go, a surge at a time.
-    let keep = if planted!("the-old-version-falls-below-its-traffic") { 0 } else { 100 - new.weight };
+    let keep = if planted!("the-old-version-falls-below-its-traffic") {
+        0
+    } else {
+        100_u32.saturating_sub(new.weight)
+    };
     let lowered = old.capacity.saturating_sub(pace.surge).max(keep);
     if lowered < old.capacity && new.weight > 0 {
+        if !new.ready {
+            // The way back is through what the old version still has.
+            let what = format!("waiting for {}% of the new version to be ready again", new.capacity);
+            return (Action::Wait, Reason::new("WaitingForReady", what).then("the old version shrinks"));
+        }
         return (
             Action::LowerOld(lowered),
             Reason::new("LoweringOld", format!("traffic moved on: {}% is enough", old.weight)),
@@ -99,7 +151,7 @@ pub fn forward(pace: Pace, observed: &Observed, now: Duration) -> (Action, Reaso
     }
     let surge =
         if planted!("the-surge-is-added-each-round") { new.capacity + pace.surge } else { pace.surge };
-    let room = (100 + surge - old.capacity).min(100);
+    let room = (100 + surge).saturating_sub(old.capacity).min(100);
     (
         Action::RaiseNew(room),
         Reason::new("RaisingNew", format!("{}% old and {room}% new stay within the surge", old.capacity)),
@@ -108,13 +160,15 @@ pub fn forward(pace: Pace, observed: &Observed, now: Duration) -> (Action, Reaso
 
 fn shift(pace: Pace, observed: &Observed, now: Duration) -> (Action, Reason) {
     let new = observed.new;
-    let weight = (new.weight + pace.step).min(new.capacity);
+    let weight = new.weight.saturating_add(pace.step).min(new.capacity).min(100);
     let next = format!("{weight}% of the traffic moves");
     if !new.ready {
         let what = format!("waiting for {}% of the new version to be ready", new.capacity);
         return (Action::Wait, Reason::new("WaitingForReady", what).then(next));
     }
-    if let Some(time) = observed.moved_at.map(|at| at + pace.interval).filter(|time| now < *time) {
+    if let Some(time) =
+        observed.moved_at.map(|at| at.saturating_add(pace.interval)).filter(|time| now < *time)
+    {
         let what = format!("waiting {}s between two steps", pace.interval.as_secs());
         return (Action::Wait, Reason::new("WaitingForInterval", what).until(time).then(next));
     }
@@ -126,14 +180,14 @@ fn shift(pace: Pace, observed: &Observed, now: Duration) -> (Action, Reason) {
 
 /// The next step back, and why. Steps and intervals do not bind it: traffic moves at once to what the old version can
 /// carry now, and the old version grows as the new one shrinks, within the surge.
-pub fn back(pace: Pace, observed: &Observed) -> (Action, Reason) {
+fn back(pace: Pace, observed: &Observed) -> (Action, Reason) {
     let Observed { old, new, .. } = *observed;
     if old.weight < old.capacity && (old.ready || planted!("a-rollback-trusts-capacity-that-is-not-ready")) {
         let what = format!("{}% of the old version is ready", old.capacity);
-        return (Action::Move(100 - old.capacity), Reason::new("MovingTrafficBack", what));
+        return (Action::Move(100_u32.saturating_sub(old.capacity)), Reason::new("MovingTrafficBack", what));
     }
     if old.weight == 100 && new.capacity == 0 {
-        return (Action::Done, Reason::new("RolledBack", "the old version carries all traffic"));
+        return (Action::Discard, Reason::new("RolledBack", "the old version carries all traffic"));
     }
     let room = (100 + pace.surge).saturating_sub(new.capacity).min(100);
     if room > old.capacity {
@@ -170,7 +224,7 @@ pub fn rehearse(pace: Pace, start: Duration, called_off: Option<Duration>) -> Ve
         observed.new.ready = now >= new_ready;
         observed.old.ready = now >= old_ready;
         let is_off = called_off.is_some_and(|time| now >= time);
-        let (action, reason) = if is_off { back(pace, &observed) } else { forward(pace, &observed, now) };
+        let (action, reason) = plan(pace, &observed, if is_off { Goal::Old } else { Goal::New }, now);
         match action {
             Action::Wait => {
                 let comes = [new_ready, old_ready].into_iter().chain(reason.until);
@@ -194,10 +248,10 @@ pub fn rehearse(pace: Pace, start: Duration, called_off: Option<Duration>) -> Ve
             }
             Action::LowerOld(capacity) => observed.old.capacity = capacity,
             Action::LowerNew(capacity) => observed.new.capacity = capacity,
-            Action::Done => {}
+            Action::Promote | Action::Discard => {}
         }
         moments.push(Moment { at: now, old: observed.old, new: observed.new, reason });
-        if action == Action::Done {
+        if matches!(action, Action::Promote | Action::Discard) {
             return moments;
         }
     }
@@ -308,18 +362,69 @@ mod tests {
             moved_at: Some(Duration::from_secs(100)),
         };
         let pace = pace(20, 5, 10);
-        let (action, reason) = forward(pace, &observed, Duration::from_secs(105));
+        let (action, reason) = plan(pace, &observed, Goal::New, Duration::from_secs(105));
         assert_eq!(action, Action::Wait);
         assert_eq!(reason.until, Some(Duration::from_secs(110)));
-        assert_eq!(forward(pace, &observed, Duration::from_secs(110)).0, Action::Move(30));
+        assert_eq!(plan(pace, &observed, Goal::New, Duration::from_secs(110)).0, Action::Move(30));
     }
 
     #[test]
     fn nothing_moves_to_a_version_that_is_not_ready() {
         let mut observed = Observed::start();
         observed.new = Side { capacity: 20, ready: false, weight: 0 };
-        let (action, reason) = forward(pace(20, 5, 10), &observed, Duration::from_hours(1));
+        let (action, reason) = plan(pace(20, 5, 10), &observed, Goal::New, Duration::from_hours(1));
         assert_eq!((action, reason.until), (Action::Wait, None));
+    }
+
+    fn observed((capacity, weight): (u32, u32), new_capacity: u32) -> Observed {
+        Observed {
+            old: Side { capacity, ready: true, weight },
+            new: Side { capacity: new_capacity, ready: true, weight: 100 - weight },
+            moved_at: Some(Duration::ZERO),
+        }
+    }
+
+    fn next(observed: &Observed, goal: Goal) -> Action {
+        plan(pace(20, 5, 10), observed, goal, Duration::from_secs(1)).0
+    }
+
+    #[test]
+    fn goals_are_told_by_what_users_have_and_what_is_on_its_way() {
+        let goals = ["a", "b", "c"].map(|wanted| Goal::of(&"a", &"b", &wanted));
+        assert_eq!(goals, [Goal::Old, Goal::New, Goal::Another]);
+    }
+
+    #[test]
+    fn a_third_version_waits_until_the_second_has_nothing_left() {
+        let mut half_way = observed((60, 50), 60);
+        assert_eq!(next(&half_way, Goal::Another), Action::Move(40), "at once what the old one carries");
+        half_way = observed((60, 60), 60);
+        assert_eq!(next(&half_way, Goal::Another), Action::LowerNew(40));
+        half_way = observed((60, 60), 40);
+        assert_eq!(next(&half_way, Goal::Another), Action::RaiseOld(80), "within the surge");
+        let (action, reason) =
+            plan(pace(20, 5, 10), &observed((100, 100), 0), Goal::Another, Duration::from_secs(1));
+        assert_eq!((action, reason.code), (Action::Discard, "RolledBack"));
+        assert_eq!(reason.then.as_deref(), Some("the version that is wanted now starts"));
+    }
+
+    #[test]
+    fn a_second_version_with_all_traffic_becomes_the_one_that_the_third_follows() {
+        let mut carried = observed((20, 0), 100);
+        assert_eq!(next(&carried, Goal::Another), Action::LowerOld(0));
+        assert_eq!(next(&observed((0, 0), 100), Goal::Another), Action::Promote);
+        carried.new.ready = false;
+        assert_eq!(next(&carried, Goal::Another), Action::Move(80), "back to what works");
+        assert_eq!(next(&carried, Goal::Old), Action::Move(80));
+    }
+
+    #[test]
+    fn the_old_version_keeps_what_it_has_while_the_new_one_is_not_ready() {
+        let mut lost = observed((100, 80), 20);
+        assert_eq!(next(&lost, Goal::New), Action::LowerOld(80));
+        lost.new.ready = false;
+        let (action, reason) = plan(pace(20, 5, 10), &lost, Goal::New, Duration::from_hours(1));
+        assert_eq!((action, reason.code), (Action::Wait, "WaitingForReady"));
     }
 
     #[test]

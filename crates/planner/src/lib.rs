@@ -24,9 +24,11 @@ pub mod ray;
 mod reason;
 pub mod roles;
 pub mod sets;
+mod uid;
 pub mod units;
 
 pub use crate::{
     budget::{Amount, Budget},
     reason::{Reason, Time},
+    uid::Uid,
 };

@@ -132,21 +132,25 @@ fn recreate_never_has_both() {
 
 #[test]
 fn going_back_is_not_paced_and_ends_where_it_began() {
-    let policy = Policy::Incremental { step: 5, interval: Duration::from_mins(1) };
-    for replicas in [1, 2, 3, 4, 7] {
-        let surge = Amount::Percent(20).ceil_of(replicas);
-        let (whole, _) = rehearse(&wanted(replicas, surge, 0, policy.clone()), START, STOP, None);
+    let seeds = [(20, 5), (100, 100), (100, 10), (50, 30)];
+    for ((surge, step), replicas) in
+        seeds.into_iter().flat_map(|seed| [1, 2, 3, 4, 7, 100].map(|n| (seed, n)))
+    {
+        let context = format!("{surge}/{step}, {replicas} replicas");
+        let surge = Amount::Percent(surge).ceil_of(replicas);
+        let wanted =
+            wanted(replicas, surge, 0, Policy::Incremental { step, interval: Duration::from_mins(1) });
+        let (whole, _) = rehearse(&wanted, START, STOP, None);
         let middle = whole[whole.len() / 2].at;
-        let (moments, ends) =
-            rehearse(&wanted(replicas, surge, 0, policy.clone()), START, STOP, Some(middle));
-        assert!(ends, "{replicas}");
+        let (moments, ends) = rehearse(&wanted, START, STOP, Some(middle));
+        assert!(ends, "{context}");
         let last = moments.last().unwrap();
-        assert_eq!((last.old.ready, last.old.percent, last.new.units), (replicas, 100, 0), "{replicas}");
-        assert!(moments.iter().all(|m| m.old.units + m.new.units <= replicas + surge), "{replicas}");
+        assert_eq!((last.old.ready, last.old.percent, last.new.units), (replicas, 100, 0), "{context}");
+        assert!(moments.iter().all(|m| m.old.units + m.new.units <= replicas + surge), "{context}");
         // As fast as units start and stop, a surge at a time, and no slower.
         let rounds = u64::from(replicas.div_ceil(surge)) + 1;
         let most = middle + Duration::from_secs(rounds * (START + STOP).as_secs());
-        assert!(last.at <= most, "{replicas}: {:?} after {most:?}", last.at);
+        assert!(last.at <= most, "{context}: {:?} after {most:?}", last.at);
     }
 }
 

@@ -5,10 +5,8 @@ mod ray_world;
 use std::time::Duration;
 
 use planner::{
-    Time,
-    ray::{
-        Group, Observed, Op, Phase, Plan, Pod, RayContainer, Role, Spec, Template, Uid, Upgrade, Why, plan,
-    },
+    Time, Uid,
+    ray::{Group, Observed, Op, Phase, Plan, Pod, RayContainer, Role, Spec, Template, Upgrade, Why, plan},
 };
 use ray_world::{NOW, World, group, slot, spec};
 
@@ -53,7 +51,7 @@ fn deleted(plan: &Plan) -> Vec<(&str, Why)> {
 }
 
 fn creations(plan: &Plan) -> usize {
-    plan.ops.iter().filter(|op| matches!(op, Op::CreateHead { .. } | Op::CreateWorker { .. })).count()
+    plan.ops.iter().filter(|op| matches!(op, Op::CreateHead | Op::CreateWorker { .. })).count()
 }
 
 fn codes(plan: &Plan) -> Vec<&str> {
@@ -71,7 +69,7 @@ fn next(world: &World) -> World {
 #[test]
 fn everything_is_created_at_once() {
     let plan = World::new(small(), 0).plan();
-    assert_eq!(plan.ops[0], Op::CreateHead { incarnation: 0 });
+    assert_eq!(plan.ops[0], Op::CreateHead);
     assert_eq!(creations(&plan), 5);
     assert_eq!(codes(&plan), ["CreatingHead", "CreatingWorkers", "CreatingWorkers"]);
 }
@@ -107,7 +105,7 @@ fn the_next_head_waits_for_the_last_one_and_takes_its_name() {
     assert_eq!((plan.ops.len(), plan.reason.code), (0, "WaitingForHeadToLeave"));
     world.pods.retain(|pod| pod.role != Role::Head);
     let plan = world.plan();
-    assert_eq!(plan.ops, [Op::CreateHead { incarnation: 0 }]);
+    assert_eq!(plan.ops, [Op::CreateHead]);
     assert_eq!(plan.ops[0].pod_name(&world.spec), Some(name));
 }
 
@@ -117,9 +115,10 @@ fn a_head_that_terminates_on_a_lost_node_blocks_nobody() {
     head(&mut world).node_lost = true;
     assert_eq!(deleted(&world.plan()).first().map(|(_, why)| *why), Some(Why::NodeLost));
     head(&mut world).terminating = true;
-    let plan = world.plan();
-    assert_eq!(plan.ops, [Op::CreateHead { incarnation: 1 }]);
-    assert!(plan.record.is_some(), "the spent name is on record before the new head comes");
+    let (name, uid) = (head(&mut world).name.clone(), head(&mut world).uid.clone());
+    let ops = world.plan().ops;
+    assert_eq!(ops, [Op::ReleasePod { name: name.clone(), uid }, Op::CreateHead]);
+    assert_eq!(ops[1].pod_name(&world.spec), Some(name), "one name, so that there is never a second head");
 }
 
 #[test]
@@ -229,6 +228,18 @@ fn an_eviction_counts_until_its_successor_is_ready_whatever_befalls_that() {
 }
 
 #[test]
+fn an_evicted_replica_that_nobody_wants_any_more_holds_up_no_other() {
+    let mut world = well(Spec { autoscaling: true, ..big(5) });
+    worker(&mut world, "g", 4, 0).marked_unhealthy = true;
+    let mut world = next(&world);
+    worker(&mut world, "g", 1, 0).marked_unhealthy = true;
+    assert!(codes(&world.plan()).contains(&"EvictionBudgetSpent"));
+    // With an autoscaler fewer are wanted first, and who goes is named later.
+    world.spec.groups[0].replicas = Some(0);
+    assert_eq!(deleted(&world.plan()).iter().map(|(_, why)| *why).collect::<Vec<_>>(), [Why::Unhealthy]);
+}
+
+#[test]
 fn correlated_trouble_stops_evictions() {
     let mut world = well(big(4));
     for index in 0..3 {
@@ -320,6 +331,31 @@ fn a_replica_of_several_hosts_lives_and_dies_whole() {
     let hosts = next(&world).plan().ops;
     assert!(hosts.iter().all(|op| matches!(op, Op::CreateWorker { incarnation: 1, .. })), "{hosts:?}");
     assert_eq!(hosts.len(), 2);
+}
+
+#[test]
+fn a_started_replica_with_a_part_missing_or_too_many_is_replaced_whole() {
+    let whys = |world: &World| deleted(&world.plan()).iter().map(|(_, why)| *why).collect::<Vec<_>>();
+    let mut vanished = well(small());
+    let part = worker(&mut vanished, "m", 0, 1).name.clone();
+    vanished.pods.retain(|pod| pod.name != part);
+    assert_eq!(whys(&vanished), [Why::IncompleteReplica]);
+    let mut smaller = well(small());
+    smaller.spec.groups[1].hosts = 1;
+    assert_eq!(whys(&smaller), [Why::IncompleteReplica; 2]);
+}
+
+#[test]
+fn a_failing_check_is_a_verdict_at_its_threshold_and_not_before() {
+    let mut world = well(big(3));
+    sicken(worker(&mut world, "g", 0, 0));
+    let minute = Duration::from_mins(1);
+    let early = at(&world, Duration::from_secs(59));
+    assert_eq!(
+        (early.ops.len(), early.reason.code, early.reason.until),
+        (0, "WaitingForThreshold", Some(minute))
+    );
+    assert!(matches!(at(&world, minute).ops[..], [Op::MarkUnhealthy { .. }]));
 }
 
 #[test]
@@ -468,6 +504,22 @@ fn a_view_that_went_back_in_time_is_put_right() {
     let old = worker(&mut world, "g", 1, 0).name.clone();
     world.pods.push(twin);
     assert_eq!(deleted(&world.plan()), [(old.as_str(), Why::Superseded)]);
+}
+
+/// Why pods are read after the cluster object: names protect nobody from a view that is older than the ledger.
+#[test]
+fn pods_that_were_read_before_their_ledger_would_be_made_twice() {
+    let first = World::new(small(), 0);
+    let seen = well(small());
+    let late = Observed { pods: first.pods, ledger: first.ledger };
+    let names = |ops: Vec<Op>| ops.into_iter().filter_map(|op| op.pod_name(&small())).collect::<Vec<_>>();
+    let there = |name: &String| seen.pods.iter().any(|pod| pod.name == *name);
+    assert!(
+        names(plan(&small(), Some(&late), NOW).ops).iter().all(there),
+        "an old view of both makes nothing new"
+    );
+    let mixed = Observed { ledger: seen.ledger.clone(), ..late };
+    assert!(!names(plan(&small(), Some(&mixed), NOW).ops).iter().all(there));
 }
 
 #[test]

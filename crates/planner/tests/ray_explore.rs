@@ -91,6 +91,30 @@ fn two_losses_and_a_stale_view() {
 }
 
 #[test]
+fn two_leaders_and_a_loss() {
+    let kinds = [Fault::SecondLeader, Fault::Die, Fault::Vanish, Fault::NodeLost];
+    run("two leaders and a loss", spec(vec![group("g", 1, 1)]), 2, &kinds);
+}
+
+#[test]
+fn two_leaders_while_health_flips_and_people_scale() {
+    let kinds = [Fault::SecondLeader, Fault::Sick, Fault::Marked];
+    run("two leaders and health", spec(vec![group("g", 2, 1)]), 2, &kinds);
+    run(
+        "two leaders and a scale",
+        spec(vec![group("g", 1, 1)]),
+        2,
+        &[Fault::SecondLeader, Fault::Scale, Fault::List],
+    );
+    run(
+        "two leaders and two hosts",
+        spec(vec![group("m", 1, 2)]),
+        2,
+        &[Fault::SecondLeader, Fault::Die, Fault::Sick],
+    );
+}
+
+#[test]
 fn people_scale_and_lists_are_stale() {
     let kinds = [Fault::Scale, Fault::List, Fault::ListStale, Fault::Vanish];
     run("lists are stale", spec(vec![group("g", 2, 1)]), 2, &kinds);
@@ -129,6 +153,13 @@ mod larger {
         run("people scale and lists are stale", small(), 2, &kinds);
         let autoscaled = Spec { autoscaling: true, ..small() };
         run("the autoscaler scales and lists are stale", autoscaled, 2, &kinds);
+    }
+
+    #[test]
+    #[ignore = "takes minutes"]
+    fn two_leaders_in_the_whole_world() {
+        let kinds = [Fault::SecondLeader, Fault::Die, Fault::NodeLost];
+        run("two leaders in the whole world", small(), 2, &kinds);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use planner::ray::{Group, Spec, Upgrade};
 use proptest::prelude::*;
 use ray_world::{Fault, Step, World, group, spec};
 
-const FAULTS: [Fault; 12] = [
+const FAULTS: [Fault; 13] = [
     Fault::Die,
     Fault::Vanish,
     Fault::DeletedByOthers,
@@ -19,6 +19,7 @@ const FAULTS: [Fault; 12] = [
     Fault::Suspend,
     Fault::NewTemplate,
     Fault::StaleView,
+    Fault::SecondLeader,
 ];
 
 fn specs() -> impl Strategy<Value = Spec> {

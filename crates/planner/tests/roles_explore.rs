@@ -21,7 +21,7 @@ fn two_by_two() -> GroupSpec {
     pd(2, 2)
 }
 
-const NONE: Faults = Faults { deaths: 0, flaps: 0, crashes: 0, stale: 0, edits: 0 };
+const NONE: Faults = Faults { deaths: 0, flaps: 0, crashes: 0, stale: 0, edits: 0, scales: 0 };
 
 #[test]
 fn an_upgrade_without_faults() {
@@ -59,12 +59,25 @@ fn two_edits() {
 }
 
 #[test]
+fn people_scale_a_role_in_the_middle() {
+    explored("2x2, scaled", two_by_two(), Faults { scales: 1, ..NONE });
+    explored("2x2, scaled, death", two_by_two(), Faults { scales: 1, deaths: 1, ..NONE });
+    explored(
+        "2x2, scaled, crash, stale read",
+        two_by_two(),
+        Faults { scales: 1, crashes: 1, stale: 1, ..NONE },
+    );
+}
+
+#[test]
 fn one_role_of_three() {
     let spec = GroupSpec { roles: vec![role("decode", 3, "b")], ..pd(3, 0) };
     let spec =
         GroupSpec { steps: spec.steps.into_iter().filter(|step| step.role == "decode").collect(), ..spec };
     let faults = Faults { deaths: 1, crashes: 1, edits: 1, ..NONE };
     explored("3x1, edit, death, crash", spec.clone(), faults);
+    explored("3x1, scaled, edit", spec.clone(), Faults { scales: 1, edits: 1, ..NONE });
+    explored("3x1, scaled twice", spec.clone(), Faults { scales: 2, ..NONE });
     explored("3x1, two stale reads, death", spec.clone(), Faults { deaths: 1, stale: 2, ..NONE });
     let mut two_at_once = spec;
     two_at_once.roles[0].max_unavailable = 2;
@@ -87,8 +100,10 @@ fn a_death_a_crash_a_stale_read_and_an_edit() {
 #[test]
 #[ignore = "minutes; run by hand: cargo test -p planner --release -- --ignored"]
 fn everything_at_once() {
-    let faults = Faults { deaths: 2, flaps: 0, crashes: 1, stale: 1, edits: 1 };
+    let faults = Faults { deaths: 2, crashes: 1, stale: 1, edits: 1, ..NONE };
     explored("2x2, two deaths, crash, stale read, edit", two_by_two(), faults);
-    let faults = Faults { deaths: 1, flaps: 1, crashes: 2, stale: 1, edits: 1 };
+    let faults = Faults { deaths: 1, flaps: 1, crashes: 2, stale: 1, edits: 1, ..NONE };
     explored("2x2, death, flap, two crashes, stale read, edit", two_by_two(), faults);
+    let faults = Faults { deaths: 1, stale: 1, edits: 1, scales: 1, ..NONE };
+    explored("2x2, death, stale read, edit, scaled", two_by_two(), faults);
 }

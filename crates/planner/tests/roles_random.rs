@@ -6,7 +6,10 @@ mod roles_kit;
 mod roles_world;
 
 use explore::explore;
-use planner::roles::{Group, GroupSpec, Op, SetPlan, SetSpec, State, Step, Turn, Uid, plan_group, plan_set};
+use planner::{
+    Uid,
+    roles::{Group, GroupSpec, Op, SetPlan, SetSpec, State, Step, Turn, plan_group, plan_set},
+};
 use proptest::{
     prelude::{ProptestConfig, Strategy, any, prop_assert, prop_assert_eq, proptest},
     test_runner::TestCaseError,

@@ -2,7 +2,10 @@
 
 mod roles_kit;
 
-use planner::roles::{Group, GroupSpec, State, Uid};
+use planner::{
+    Uid,
+    roles::{Group, GroupSpec, State},
+};
 use roles_kit::{acts, admitted, apply, group, pd, ready, short};
 
 /// How long replicas take, in rounds: to drain, to go, and to become Ready. No time to start is never.

@@ -156,6 +156,14 @@ fn no_groups_is_a_goal_as_well() {
 }
 
 #[test]
+fn the_group_that_something_is_written_to_speaks_for_the_set() {
+    // The first drains and the second is taken out.
+    let going = plan(&set(0, 0, 1), &[("~", "~"), OLD]);
+    assert_eq!(writes(&going), ["1: out decode-0", "1: out prefill-0"]);
+    assert!(going.reason.what.starts_with("group 1: "), "{}", going.reason.what);
+}
+
+#[test]
 fn a_change_of_nothing_does_nothing() {
     let mut spec = set(2, 0, 1);
     for role in &mut spec.group.roles {

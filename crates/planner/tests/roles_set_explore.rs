@@ -5,7 +5,10 @@ mod explore;
 mod roles_kit;
 
 use explore::explore;
-use planner::roles::{Group, Op, Replica, SetSpec, State, Uid, plan_set};
+use planner::{
+    Uid,
+    roles::{Group, Op, Replica, SetSpec, State, plan_set},
+};
 use roles_kit::{NOW, apply, group, hash, set};
 use stateright::{Model, Property};
 

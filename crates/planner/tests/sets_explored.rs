@@ -38,7 +38,7 @@ struct Faults {
 }
 
 /// A write that was decided and is not made yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Sent {
     op: Op,
     seen: Option<State>,
@@ -92,12 +92,12 @@ impl World {
         let (made, broken) = checked(self.spec(now), &now.units);
         now.most = now.most.max(self.ceiling(now));
         now.broken = now.broken.or(broken);
-        let sent = made.ops.iter().map(|op| Sent { op: *op, seen: seen(&now.units, op) }).collect();
+        let sent = made.ops.iter().map(|op| Sent { op: op.clone(), seen: seen(&now.units, op) }).collect();
         Leader { sent, lost: 0 }
     }
 
     /// Makes a write: the server refuses what is not as it was when it was decided.
-    fn write(&self, now: &mut Now, sent: Sent) {
+    fn write(&self, now: &mut Now, sent: &Sent) {
         let lost = u32::from(now.fresh.lost.max(now.stale.lost));
         let spec = *self.spec(now);
         if let Op::Create { ordinal, revision } = sent.op {
@@ -116,7 +116,7 @@ impl World {
         }
         let Some(unit) = now.units.iter_mut().find(|unit| unit.ordinal == sent.op.ordinal()) else { return };
         let served = unit.state == State::Ready;
-        unit.state = match (sent.op, unit.state) {
+        unit.state = match (&sent.op, unit.state) {
             (_, State::Terminating) | (Op::Delete { .. }, _) => State::Terminating,
             (_, State::Leaving { done }) => State::Leaving { done },
             _ => State::Leaving { done: false },
@@ -225,7 +225,7 @@ impl Model for World {
                 }
                 if !now.fresh.sent.is_empty() {
                     let sent = now.fresh.sent.remove(0);
-                    self.write(&mut now, sent);
+                    self.write(&mut now, &sent);
                 }
             }
             Event::LoseWrite => {
@@ -241,8 +241,8 @@ impl Model for World {
                 now.stale = self.decide(&mut now);
             }
             Event::ActStale(index) => {
-                let sent = now.stale.sent[index];
-                self.write(&mut now, sent);
+                let sent = now.stale.sent[index].clone();
+                self.write(&mut now, &sent);
             }
             Event::GiveUp => now.stale.sent.clear(),
             Event::Ready(ordinal) => put(&mut now, ordinal, State::Ready),

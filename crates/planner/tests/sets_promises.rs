@@ -5,9 +5,9 @@ mod sets_rules;
 use std::time::Duration;
 
 use planner::{
-    Budget,
+    Budget, Uid,
     sets::{Identity, Op, Plan, SetSpec, State, Unit, plan},
-    units::{Revision, Uid},
+    units::Revision,
 };
 use sets_rules::{A, B, C, checked, mk_spec, mk_unit};
 
@@ -38,11 +38,11 @@ fn create(ordinal: u32, revision: Revision) -> Op {
 }
 
 fn take_out(ordinal: u32) -> Op {
-    Op::TakeOut { ordinal, uid: Uid(u128::from(ordinal)) }
+    Op::TakeOut { ordinal, uid: Uid(ordinal.to_string()) }
 }
 
 fn delete(ordinal: u32) -> Op {
-    Op::Delete { ordinal, uid: Uid(u128::from(ordinal)) }
+    Op::Delete { ordinal, uid: Uid(ordinal.to_string()) }
 }
 
 #[test]

@@ -5,9 +5,9 @@ mod sets_rules;
 use std::{collections::BTreeMap, time::Duration};
 
 use planner::{
-    Budget,
+    Budget, Uid,
     sets::{Identity, Op, SetSpec, State, Unit, plan},
-    units::{Revision, Uid},
+    units::Revision,
 };
 use proptest::prelude::*;
 use sets_rules::{A, B, C, checked, matched, serving};
@@ -29,7 +29,7 @@ enum Event {
 struct World {
     spec: SetSpec,
     units: Vec<Unit>,
-    next_uid: u128,
+    next_uid: u32,
     /// How often a unit was made at each revision.
     made: BTreeMap<Revision, u32>,
     /// What the planner, not the world, took from service or deleted.
@@ -40,7 +40,7 @@ impl World {
     fn new(spec: SetSpec, units: impl Iterator<Item = (Revision, State)>) -> Self {
         let unit = |(ordinal, (revision, state)): (usize, (Revision, State))| Unit {
             ordinal: u32::try_from(ordinal).expect("should be few"),
-            uid: Uid(ordinal as u128),
+            uid: Uid(ordinal.to_string()),
             revision,
             state,
             deletion_cost: 0,
@@ -54,31 +54,31 @@ impl World {
         assert_eq!(broken, None, "{self:?}\n{planned:?}");
         for op in planned.ops.iter().take(writes) {
             let before = serving(&self.units);
-            self.write(*op);
+            self.write(op);
             let floor = self.spec.budget.floor(self.spec.replicas);
             assert!(serving(&self.units) >= floor.min(before), "below the floor by {op:?}: {self:?}");
         }
         planned.done
     }
 
-    fn write(&mut self, op: Op) {
+    fn write(&mut self, op: &Op) {
         match op {
             Op::Create { ordinal, revision } => {
                 let unit = Unit {
-                    ordinal,
-                    uid: Uid(self.next_uid),
-                    revision,
+                    ordinal: *ordinal,
+                    uid: Uid(self.next_uid.to_string()),
+                    revision: *revision,
                     state: State::Starting,
                     deletion_cost: 0,
                 };
                 self.next_uid += 1;
-                *self.made.entry(revision).or_default() += 1;
+                *self.made.entry(*revision).or_default() += 1;
                 self.units.push(unit);
             }
             Op::TakeOut { uid, .. } | Op::Delete { uid, .. } => {
-                let Some(unit) = self.units.iter_mut().find(|unit| unit.uid == uid) else { return };
+                let Some(unit) = self.units.iter_mut().find(|unit| unit.uid == *uid) else { return };
                 if unit.state.is_live() {
-                    self.taken.push(*unit);
+                    self.taken.push(unit.clone());
                 }
                 let out = matches!(op, Op::TakeOut { .. });
                 unit.state = if out { State::Leaving { done: false } } else { State::Terminating };
@@ -212,11 +212,11 @@ proptest! {
             .units
             .iter()
             .filter(|unit| unit.state == State::Ready && unit.revision == A)
-            .map(|unit| unit.uid)
+            .map(|unit| unit.uid.clone())
             .collect();
         world.happen(Event::Target(A));
         world.settle();
-        let still: Vec<Uid> = world.units.iter().map(|unit| unit.uid).collect();
+        let still: Vec<Uid> = world.units.iter().map(|unit| unit.uid.clone()).collect();
         prop_assert!(kept.iter().all(|uid| still.contains(uid)), "{kept:?} of {world:?}");
         if kept.len() == spec.replicas as usize {
             prop_assert_eq!(world.made.get(&A), None);

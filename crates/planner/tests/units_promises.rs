@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use planner::{
-    Reason, Time, sets,
+    Reason, Time, Uid, sets,
     units::{
         BACK_OFF_CAP, Drain, History, Op, Phase, Pod, RestartPolicy, Revision, STEADY_AFTER, StartupPolicy,
-        Uid, Unit, UnitSpec, back_off, is_ready, plan, state,
+        Unit, UnitSpec, back_off, is_ready, plan, state,
     },
 };
 
@@ -24,10 +24,14 @@ fn created(restart: RestartPolicy) -> UnitSpec {
     mk_spec(StartupPolicy::LeaderCreated, restart)
 }
 
+fn mk_uid(number: u32) -> Uid {
+    Uid(number.to_string())
+}
+
 fn mk_pod(index: u32) -> Pod {
     Pod {
         index,
-        uid: Uid(u128::from(index) + 100),
+        uid: mk_uid(index + 100),
         revision: Revision(1),
         incarnation: 0,
         phase: Phase::Running,
@@ -97,7 +101,7 @@ fn workers_start_once_the_leader_has_an_address() {
     let spec = mk_spec(StartupPolicy::LeaderHasAddress, RestartPolicy::None);
     let leader = Pod { ready: false, has_address: false, ..mk_pod(0) };
     assert_eq!(code(&plan(&spec, &with(vec![leader]), NOW)), "WaitingForLeaderAddress");
-    let leader = Pod { has_address: true, ..leader };
+    let leader = Pod { ready: false, has_address: true, ..mk_pod(0) };
     assert_eq!(plan(&spec, &with(vec![leader]), NOW).0, create(&[1, 2]));
 }
 
@@ -117,7 +121,7 @@ fn a_started_unit_records_baselines_then_serves() {
     let spec = created(RestartPolicy::RecreateAfterStart);
     let mut unit = with((0..3).map(mk_pod).collect());
     unit.pods[1].restarts = 2;
-    let baselines = vec![(Uid(100), 0), (Uid(101), 2), (Uid(102), 0)];
+    let baselines = vec![(mk_uid(100), 0), (mk_uid(101), 2), (mk_uid(102), 0)];
     assert_eq!(plan(&spec, &unit, NOW).0, vec![Op::RecordStart { baselines }]);
     unit.history.started = true;
     unit.pods[1].restarts_baseline = 2;
@@ -189,7 +193,7 @@ fn pods_of_the_deleted_incarnation_never_recreate_the_unit_again() {
         assert_eq!(reason.code, "WaitingForTermination");
         // Old workers are still going while somebody has made the new leader: nothing but waiting.
         unit.pods.iter_mut().for_each(|pod| pod.terminating = true);
-        unit.pods[0] = Pod { incarnation: 1, uid: Uid(200), ..mk_pod(0) };
+        unit.pods[0] = Pod { incarnation: 1, uid: mk_uid(200), ..mk_pod(0) };
         let (ops, reason) = plan(&created(restart), &unit, NOW);
         assert_eq!((ops, reason.code), (vec![], "WaitingForTermination"), "{restart:?}");
         unit.pods.truncate(1);
@@ -285,7 +289,7 @@ fn mixed_revisions_or_incarnations_are_never_ready() {
     assert!(!is_ready(&spec, &unit));
     assert_eq!(plan(&spec, &unit, NOW).0, vec![Op::TakeOutOfService, Op::DeletePods { uids: uids(&[2]) }]);
     let mut unit = serving();
-    unit.pods.push(Pod { incarnation: 7, uid: Uid(300), ..mk_pod(1) });
+    unit.pods.push(Pod { incarnation: 7, uid: mk_uid(300), ..mk_pod(1) });
     assert!(!is_ready(&spec, &unit));
     let mut unit = serving();
     unit.pods[2].terminating = true;

@@ -83,12 +83,12 @@ impl Draft<'_> {
                 "workers of the last head are deleted before the next one comes",
             );
         }
-        let incarnation = self.ledger.floor(&Slot::Head);
-        self.note(
-            "CreatingHead",
-            format!("there is no head; {} is created", name::head(self.spec, incarnation)),
-        );
-        self.ops.push(Op::CreateHead { incarnation });
+        self.note("CreatingHead", format!("there is no head; {} is created", name::head(self.spec)));
+        // The node is lost, so nobody else frees the name. A name of its own for the next head would let a leader with
+        // an older view make one beside it.
+        let ghosts = self.places.get(&Slot::Head).into_iter().flatten().filter(|head| head.ghost());
+        self.ops.extend(ghosts.map(|head| Op::ReleasePod { name: head.name.clone(), uid: head.uid.clone() }));
+        self.ops.push(Op::CreateHead);
     }
 
     /// Whether workers that must not meet the next head are not even terminating. Once they are, they cannot stay.

@@ -5,8 +5,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::types::{Pod, Slot, Uid, Why};
-use crate::reason::Time;
+use super::types::{Pod, Slot, Why};
+use crate::{Time, Uid};
 
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const LONGEST_PAUSE: Duration = Duration::from_mins(5);
@@ -16,7 +16,7 @@ const FORGET_AFTER: Duration = Duration::from_mins(10);
 /// What is remembered of one place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// The lowest incarnation that may live: below it, pods are to go, and none is created.
+    /// The lowest incarnation that may live: below it, workers are to go, and none is created.
     pub floor: u32,
     /// The highest incarnation that was seen. A worker's name is never given again once it was seen.
     pub seen: Option<u32>,
@@ -83,21 +83,18 @@ impl Ledger {
         }
     }
 
-    /// Takes note of pods that are there, and of ends that others decided.
+    /// Takes note of workers that are there, and of ends that others decided. The head has one name and no incarnations.
     pub(super) fn notice(&mut self, slot: &Slot, pods: &[&Pod]) {
         let of = |keep: &dyn Fn(&Pod) -> bool| {
             pods.iter().filter(|pod| keep(pod)).map(|pod| pod.incarnation).max()
         };
+        if *slot == Slot::Head {
+            return;
+        }
         let alive = of(&|pod| !pod.terminating);
         if let Some(alive) = alive.filter(|alive| self.superseded(slot, pods, *alive)) {
             self.raise(slot, alive);
             self.0.entry(slot.clone()).or_default().why = Some(Why::Superseded);
-        }
-        if *slot == Slot::Head {
-            // Only a head that may never confirm its end gives its name up.
-            self.raise(slot, of(&|_| true).unwrap_or(0));
-            self.raise(slot, of(&Pod::ghost).map_or(0, |lost| lost.saturating_add(1)));
-            return;
         }
         let seen = of(&|_| true);
         if seen > self.get(slot).seen {

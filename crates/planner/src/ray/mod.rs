@@ -4,8 +4,8 @@
 //! deletions, how often a place was replaced) is in the [`Ledger`], which the caller keeps in the cluster's status.
 //!
 //! # Guarantees
-//! - **One head.** The next head has the name of the last, so the API server refuses a second one whatever we believe.
-//!   Only a head that is terminating on a lost node gives its place up: the next incarnation follows at once.
+//! - **One head.** Every head has the same name, so the API server refuses a second one whatever anybody believes, two
+//!   leaders included. A head that terminates on a lost node would keep the name for ever; it is released by its uid.
 //! - **A head's loss costs no worker** when the cluster is fault tolerant: while the head is away, no live worker goes
 //!   except by somebody's explicit wish. Without external storage the new head knows nothing of the old one's workers,
 //!   actors and replicas, and raylets that had joined the old one end themselves (Ray checks the cluster id); so those
@@ -31,8 +31,8 @@ use std::collections::BTreeMap;
 pub use self::{
     ledger::{Entry, Ledger},
     types::{
-        Group, Observed, Op, Phase, Plan, Pod, RayContainer, Role, Slot, Spec, Template, Thresholds, Uid,
-        Upgrade, Why,
+        Group, Observed, Op, Phase, Plan, Pod, RayContainer, Role, Slot, Spec, Template, Thresholds, Upgrade,
+        Why,
     },
 };
 use crate::reason::{Reason, Time};

@@ -1,13 +1,15 @@
 //! Names of pods: a function of the cluster, the place and the incarnation, so that asking twice makes one pod.
 
-use super::types::{Spec, Uid};
+use super::types::Spec;
+use crate::Uid;
 
 /// What is left of 63 characters, the length of a host name, for the part that people read: a dash, eight digits of
 /// hash and three numbers go behind it.
 const READABLE: usize = 32;
 
-pub(super) fn head(spec: &Spec, incarnation: u32) -> String {
-    format!("{}-{incarnation}", stem(spec, "head", 0))
+/// The same for every head of a cluster: there is never more than one.
+pub(super) fn head(spec: &Spec) -> String {
+    stem(spec, "head", 0)
 }
 
 pub(super) fn worker(spec: &Spec, group: &str, replica: u32, host: u32, incarnation: u32) -> String {

@@ -3,11 +3,7 @@
 use std::time::Duration;
 
 use super::{ledger::Ledger, name};
-use crate::reason::{Reason, Time};
-
-/// The identity that the API server gives one object, and never gives again.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Uid(pub String);
+use crate::{Reason, Time, Uid};
 
 /// A hash over the templates of the whole cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -159,7 +155,7 @@ pub struct Pod {
     pub uid: Uid,
     /// What it is.
     pub role: Role,
-    /// Which of the pods that ever had this role.
+    /// Which of the workers that ever had this place. A head is always 0.
     pub incarnation: u32,
     /// The template that it was made from; nothing for an adopted pod, which then counts as current.
     pub template: Option<Template>,
@@ -213,7 +209,9 @@ impl Pod {
 ///
 /// # Assumptions
 /// The pods are all those whose controller is this cluster (by its uid), from one consistent view that is no older than
-/// any view that an earlier plan was made from. A read that failed is no `Observed` at all.
+/// any view that an earlier plan was made from: they are read after the cluster object, because the ledger in it tells
+/// what earlier views showed. With pods that were read before it, workers that came in between would be made a second
+/// time, under new names. A read that failed is no `Observed` at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Observed {
     /// The pods.
@@ -295,10 +293,7 @@ impl Why {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// Create the head. That the name is taken means that it is done.
-    CreateHead {
-        /// Which head.
-        incarnation: u32,
-    },
+    CreateHead,
     /// Create one worker. That the name is taken means that it is done.
     CreateWorker {
         /// Its group's name.
@@ -319,6 +314,13 @@ pub enum Op {
         /// Why.
         why: Why,
     },
+    /// Remove this pod, and no other of its name, without waiting for its node, which is lost.
+    ReleasePod {
+        /// Its name.
+        name: String,
+        /// The precondition.
+        uid: Uid,
+    },
     /// Set `ray.io/health-state: Unhealthy` on this pod.
     MarkUnhealthy {
         /// The precondition.
@@ -330,11 +332,11 @@ impl Op {
     /// The name of the pod that this creates, or deletes.
     pub fn pod_name(&self, spec: &Spec) -> Option<String> {
         match self {
-            Self::CreateHead { incarnation } => Some(name::head(spec, *incarnation)),
+            Self::CreateHead => Some(name::head(spec)),
             Self::CreateWorker { group, replica, host, incarnation } => {
                 Some(name::worker(spec, group, *replica, *host, *incarnation))
             }
-            Self::DeletePod { name, .. } => Some(name.clone()),
+            Self::DeletePod { name, .. } | Self::ReleasePod { name, .. } => Some(name.clone()),
             Self::MarkUnhealthy { .. } => None,
         }
     }

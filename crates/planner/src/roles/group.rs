@@ -1,10 +1,10 @@
 //! The next writes for one group.
 
 use crate::{
-    Reason, Time,
+    Reason, Time, Uid,
     roles::{
         explain,
-        observed::{Group, Replica, State, Uid},
+        observed::{Group, Replica, State},
         position::Position,
         spec::{GroupSpec, Recovery, RoleHash},
         tally::Tally,

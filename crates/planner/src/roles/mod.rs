@@ -43,7 +43,7 @@ mod tally;
 pub use self::{
     admit::{Invalid, MAX_STEPS, admit},
     group::{Op, Plan, StepState, Turn, plan_group},
-    observed::{Blocking, Group, Replica, State, Uid},
+    observed::{Blocking, Group, Replica, State},
     rehearsal::{Moment, rehearse},
     set::{GroupPlan, SetPlan, SetSpec, plan_set},
     spec::{GroupSpec, Recorded, Recovery, RoleHash, RoleSpec, Step},

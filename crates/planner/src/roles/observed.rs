@@ -1,21 +1,9 @@
 //! What is: the replicas of a group.
 
-use std::fmt;
-
 use crate::{
-    Time,
+    Time, Uid,
     roles::spec::{Recorded, RoleHash},
 };
-
-/// The identity of one incarnation of a replica: the uid of its entry pod.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Uid(pub String);
-
-impl fmt::Display for Uid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// What a role replica is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -56,7 +44,7 @@ pub struct Replica {
     pub role: String,
     /// Its ordinal in the role.
     pub ordinal: u32,
-    /// This incarnation.
+    /// This incarnation: the uid of its entry pod.
     pub uid: Uid,
     /// The hash that it was made with.
     pub hash: RoleHash,

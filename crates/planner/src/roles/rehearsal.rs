@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use super::{Group, Op, Recorded, Replica, RoleHash, SetSpec, State, Uid, plan_set};
-use crate::reason::{Reason, Time, patience};
+use super::{Group, Op, Recorded, Replica, RoleHash, SetSpec, State, plan_set};
+use crate::{
+    Uid,
+    reason::{Reason, Time, patience},
+};
 
 /// How things are from a moment on.
 #[derive(Clone, Debug, PartialEq, Eq)]

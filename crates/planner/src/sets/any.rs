@@ -3,11 +3,11 @@
 use std::cmp::Reverse;
 
 use crate::{
+    Uid,
     sets::{
         State, Unit,
         ledger::{Ledger, Why},
     },
-    units::Uid,
 };
 
 /// Plans, and says whether all is as wanted.
@@ -16,7 +16,7 @@ pub(super) fn plan(ledger: &mut Ledger) -> bool {
     let keep = keep(ledger);
     let held = held(ledger, keep);
     let is_outdated =
-        |unit: &Unit| unit.state.is_live() && unit.revision != spec.target && !held.contains(&unit.uid);
+        |unit: &Unit| unit.state.is_live() && unit.revision != spec.target && !held.contains(&&unit.uid);
     let is_current = |unit: &Unit| unit.state.is_live() && unit.revision == spec.target;
     let current = ledger.units.iter().filter(|unit| is_current(unit)).count();
     let wanted = (spec.replicas - keep) as usize;
@@ -34,7 +34,7 @@ pub(super) fn plan(ledger: &mut Ledger) -> bool {
 
 /// Retires so many, if the floor allows.
 fn retire(ledger: &mut Ledger, victim: impl Fn(&Unit) -> bool, most: usize, why: Why) {
-    let mut victims: Vec<&Unit> = ledger.units.iter().filter(|unit| victim(unit)).collect();
+    let mut victims: Vec<&Unit> = ledger.units.iter().copied().filter(|unit| victim(unit)).collect();
     victims.sort_by_key(|unit| rank(unit));
     for unit in victims.into_iter().take(most) {
         ledger.retire(unit, why);
@@ -48,12 +48,12 @@ fn keep(ledger: &Ledger) -> u32 {
 }
 
 /// The units that the partition keeps: of the old revision, serving ones before others.
-fn held(ledger: &Ledger, keep: u32) -> Vec<Uid> {
+fn held<'a>(ledger: &Ledger<'a>, keep: u32) -> Vec<&'a Uid> {
     let old = ledger.spec.old;
-    let mut units: Vec<&Unit> =
-        ledger.units.iter().filter(|unit| unit.state.is_live() && unit.revision == old).collect();
+    let old = |unit: &&Unit| unit.state.is_live() && unit.revision == old;
+    let mut units: Vec<&Unit> = ledger.units.iter().copied().filter(old).collect();
     units.sort_by_key(|unit| Reverse(rank(unit)));
-    units.iter().take(keep as usize).map(|unit| unit.uid).collect()
+    units.iter().take(keep as usize).map(|unit| &unit.uid).collect()
 }
 
 /// Who goes first: what does not serve, then what is cheap, then the highest name.

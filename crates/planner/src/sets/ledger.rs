@@ -45,7 +45,7 @@ impl Why {
 pub(super) struct Ledger<'a> {
     pub spec: &'a SetSpec,
     /// Sorted by ordinal; where one is being deleted and another of its name exists, the living one comes first.
-    pub units: &'a [Unit],
+    pub units: &'a [&'a Unit],
     /// Units that may still be created. What is deleted frees nothing before it is gone.
     room: u32,
     /// Serving units that may still be taken out.
@@ -56,7 +56,7 @@ pub(super) struct Ledger<'a> {
 }
 
 impl<'a> Ledger<'a> {
-    pub fn open(spec: &'a SetSpec, units: &'a [Unit]) -> Self {
+    pub fn open(spec: &'a SetSpec, units: &'a [&'a Unit]) -> Self {
         let count = |wanted: fn(State) -> bool| {
             u32::try_from(units.iter().filter(|unit| wanted(unit.state)).count()).unwrap_or(u32::MAX)
         };
@@ -102,7 +102,7 @@ impl<'a> Ledger<'a> {
         }
         self.spare -= 1;
         self.hopeful -= 1;
-        self.push(Op::TakeOut { ordinal: unit.ordinal, uid: unit.uid }, why);
+        self.push(Op::TakeOut { ordinal: unit.ordinal, uid: unit.uid.clone() }, why);
         true
     }
 
@@ -132,7 +132,7 @@ impl<'a> Ledger<'a> {
     /// The unit of this name.
     pub fn at(&self, ordinal: u32) -> Option<&'a Unit> {
         let index = self.units.partition_point(|unit| unit.ordinal < ordinal);
-        self.units.get(index).filter(|unit| unit.ordinal == ordinal)
+        self.units.get(index).copied().filter(|unit| unit.ordinal == ordinal)
     }
 
     /// The plan, with its reason.
@@ -207,5 +207,5 @@ impl Op {
 }
 
 fn delete(unit: &Unit) -> Op {
-    Op::Delete { ordinal: unit.ordinal, uid: unit.uid }
+    Op::Delete { ordinal: unit.ordinal, uid: unit.uid.clone() }
 }

@@ -29,11 +29,7 @@ mod ordinal;
 mod rehearsal;
 
 pub use self::rehearsal::{Moment, rehearse};
-use crate::{
-    Budget, Reason, Time,
-    sets::ledger::Ledger,
-    units::{Revision, Uid},
-};
+use crate::{Budget, Reason, Time, Uid, sets::ledger::Ledger, units::Revision};
 
 /// What is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,7 +59,7 @@ pub enum Identity {
 }
 
 /// A unit, as observed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Unit {
     /// Its place, and its name.
     pub ordinal: u32,
@@ -103,7 +99,7 @@ impl State {
 }
 
 /// One write. Names and uids make a repeated or a late one do nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// Make the unit of this name, unless there is one.
     Create {
@@ -141,8 +137,9 @@ pub struct Plan {
 
 /// The next writes for this set. Nothing in it depends on the time yet; every planner takes it.
 pub fn plan(spec: &SetSpec, units: &[Unit], _now: Time) -> Plan {
-    let mut units = units.to_vec();
-    units.sort_unstable_by_key(|unit| (unit.ordinal, unit.state == State::Terminating, unit.uid));
+    let mut units: Vec<&Unit> = units.iter().collect();
+    let place = |unit: &&'_ Unit| (unit.ordinal, unit.state == State::Terminating);
+    units.sort_unstable_by(|a, b| place(a).cmp(&place(b)).then_with(|| a.uid.cmp(&b.uid)));
     let mut ledger = Ledger::open(spec, &units);
     ledger.delete_drained();
     let done = match spec.identity {

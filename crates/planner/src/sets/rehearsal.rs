@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use super::{Op, SetSpec, State, Unit, plan};
 use crate::{
+    Uid,
     reason::{Reason, Time, patience},
-    units::{Revision, Uid},
+    units::Revision,
 };
 
 /// How things are from a moment on.
@@ -30,7 +31,7 @@ pub fn rehearse(spec: &SetSpec, start: Duration, stop: Duration) -> (Vec<Moment>
         let decided = plan(spec, &world.units(), world.now);
         let acted = !decided.ops.is_empty();
         for op in &decided.ops {
-            world.act(*op, start, stop);
+            world.act(op, start, stop);
         }
         if acted || decided.done {
             moments.push(world.moment(spec, decided.reason));
@@ -49,7 +50,7 @@ struct World {
     now: Time,
     /// Each unit, and when it does what it does next by itself.
     units: Vec<(Unit, Option<Time>)>,
-    made: u128,
+    made: u64,
 }
 
 impl World {
@@ -63,26 +64,26 @@ impl World {
 
     fn make(&mut self, ordinal: u32, revision: Revision, state: State, until: Option<Time>) {
         self.made += 1;
-        let unit = Unit { ordinal, uid: Uid(self.made), revision, state, deletion_cost: 0 };
+        let unit = Unit { ordinal, uid: Uid(self.made.to_string()), revision, state, deletion_cost: 0 };
         self.units.push((unit, until));
     }
 
     fn units(&self) -> Vec<Unit> {
-        self.units.iter().map(|(unit, _)| *unit).collect()
+        self.units.iter().map(|(unit, _)| unit.clone()).collect()
     }
 
-    fn act(&mut self, op: Op, start: Duration, stop: Duration) {
+    fn act(&mut self, op: &Op, start: Duration, stop: Duration) {
         match op {
             Op::Create { ordinal, revision } => {
-                self.make(ordinal, revision, State::Starting, Some(self.now + start));
+                self.make(*ordinal, *revision, State::Starting, Some(self.now + start));
             }
             Op::TakeOut { uid, .. } => {
                 let until = Some(self.now + stop);
-                for (unit, next) in self.units.iter_mut().filter(|(unit, _)| unit.uid == uid) {
+                for (unit, next) in self.units.iter_mut().filter(|(unit, _)| unit.uid == *uid) {
                     (unit.state, *next) = (State::Leaving { done: false }, until);
                 }
             }
-            Op::Delete { uid, .. } => self.units.retain(|(unit, _)| unit.uid != uid),
+            Op::Delete { uid, .. } => self.units.retain(|(unit, _)| unit.uid != *uid),
         }
     }
 

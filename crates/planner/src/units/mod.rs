@@ -21,7 +21,7 @@
 mod failure;
 mod retire;
 
-use crate::{Reason, Time, sets};
+use crate::{Reason, Time, Uid, sets};
 
 pub use failure::{BACK_OFF_CAP, BACK_OFF_START, STEADY_AFTER, back_off};
 pub use retire::Drain;
@@ -29,10 +29,6 @@ pub use retire::Drain;
 /// The number of a revision, as the owner's history counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Revision(pub u64);
-
-/// What tells an object from a later one of the same name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Uid(pub u128);
 
 /// What is wanted of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,7 +77,7 @@ pub enum Phase {
 }
 
 /// A pod, as observed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::struct_excessive_bools, reason = "four independent facts, each observed by itself")]
 pub struct Pod {
     /// Its place in the unit; the leader is 0.
@@ -246,7 +242,7 @@ fn release<'a>(pods: impl Iterator<Item = &'a Pod>) -> Vec<Op> {
     let (lost, alive): (Vec<&Pod>, Vec<&Pod>) =
         pods.filter(|pod| pod.node_lost || !pod.terminating).partition(|pod| pod.node_lost);
     let uids = |pods: Vec<&Pod>| {
-        let mut uids: Vec<Uid> = pods.iter().map(|pod| pod.uid).collect();
+        let mut uids: Vec<Uid> = pods.iter().map(|pod| pod.uid.clone()).collect();
         uids.sort_unstable();
         uids
     };
@@ -320,7 +316,8 @@ fn gate(spec: &UnitSpec, leader: Option<&Pod>) -> Option<Reason> {
 fn settle(unit: &Unit, ready: bool, now: Time) -> (Vec<Op>, Reason) {
     let pending = unit.own_pods().filter(|pod| pod.phase == Phase::Pending).count();
     if pending == 0 && !unit.history.started {
-        let mut baselines: Vec<(Uid, u32)> = unit.own_pods().map(|pod| (pod.uid, pod.restarts)).collect();
+        let mut baselines: Vec<(Uid, u32)> =
+            unit.own_pods().map(|pod| (pod.uid.clone(), pod.restarts)).collect();
         baselines.sort_unstable();
         return (vec![Op::RecordStart { baselines }], Reason::new("Started", "all pods have started"));
     }

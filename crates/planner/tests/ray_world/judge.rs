@@ -34,18 +34,33 @@ impl World {
         self.judge_budget(spec, &evicting);
     }
 
-    /// Where evictions are decided, all that are under way are within the budget; it may have been larger before.
+    /// Where evictions are decided, all that are under way are within the budget; it may have been larger before. Where as
+    /// many serve without them as are wanted, nothing that is wanted is away: a late view may not show a successor that
+    /// was begun before the goal became smaller.
     fn judge_budget(&mut self, spec: &Spec, evicting: &BTreeSet<Slot>) {
         for group in &spec.groups {
             let of = |slot: &&Slot| matches!(slot, Slot::Replica { group: name, .. } if *name == group.name);
             let away = self.evicted.iter().filter(of).count();
             let pods = away * group.hosts as usize;
+            if self.serving_beside(group, &self.evicted) >= group.desired() as usize {
+                continue;
+            }
             if evicting.iter().any(|slot| of(&slot)) && away > 1 && pods > group.eviction_budget() as usize {
                 let what =
                     format!("{pods} pods of group {} are evicted at once: {:?}", group.name, self.evicted);
                 self.breaks(what);
             }
         }
+    }
+
+    /// The whole and ready replicas of a group, except these.
+    fn serving_beside(&self, group: &Group, except: &BTreeSet<Slot>) -> usize {
+        let serves = |slot: &Slot| {
+            let ready = |pod: &&Pod| pod.slot() == *slot && pod.ready_since.is_some() && !pod.terminating;
+            self.pods.iter().filter(ready).count() >= group.hosts as usize
+        };
+        let slots = self.occupied(&group.name);
+        slots.iter().filter(|slot| !except.contains(*slot) && serves(slot)).count()
     }
 
     fn judge_worker(&mut self, spec: &Spec, observed: &Observed, pod: &Pod, why: Why, head: bool) {
@@ -60,7 +75,10 @@ impl World {
         let siblings: Vec<&Pod> = observed.pods.iter().filter(|other| other.slot() == pod.slot()).collect();
         let ending = siblings.iter().any(|other| other.terminating);
         let alive = siblings.iter().any(|other| other.phase != Phase::Failed);
-        if spec.fault_tolerant && !head && !wished && !ending && alive {
+        // What a second leader creates late is there twice: the place keeps its worker.
+        let later = |other: &&Pod| other.incarnation > pod.incarnation && !other.terminating;
+        let doubled = why == Why::Superseded && siblings.iter().any(later);
+        if spec.fault_tolerant && !head && !wished && !ending && alive && !doubled {
             self.breaks(format!("{} goes while the head is away: {why:?}", pod.name));
         }
         let Some(group) = spec.groups.iter().find(|g| pod.slot() == slot_of(g, pod)) else { return };

@@ -12,10 +12,10 @@ use std::{
 };
 
 use planner::{
-    Time,
+    Time, Uid,
     ray::{
         Entry, Group, Ledger, Observed, Op, Phase, Plan, Pod, RayContainer, Role, Slot, Spec, Template,
-        Thresholds, Uid, Upgrade, plan,
+        Thresholds, Upgrade, plan,
     },
 };
 
@@ -50,11 +50,11 @@ pub fn slot(group: &str, index: u32) -> Slot {
 /// The pod that an op creates.
 pub fn created(spec: &Spec, op: &Op) -> Option<Pod> {
     let (role, incarnation) = match op {
-        Op::CreateHead { incarnation } => (Role::Head, *incarnation),
+        Op::CreateHead => (Role::Head, 0),
         Op::CreateWorker { group, replica, host, incarnation } => {
             (Role::Worker { group: group.clone(), replica: *replica, host: *host }, *incarnation)
         }
-        Op::DeletePod { .. } | Op::MarkUnhealthy { .. } => return None,
+        Op::DeletePod { .. } | Op::ReleasePod { .. } | Op::MarkUnhealthy { .. } => return None,
     };
     let name = op.pod_name(spec)?;
     let uid = Uid(name.clone());
@@ -89,6 +89,8 @@ pub enum Fault {
     Suspend,
     NewTemplate,
     StaleView,
+    /// Another leader reads the cluster object.
+    SecondLeader,
 }
 
 /// What happens next.
@@ -96,6 +98,12 @@ pub enum Fault {
 pub enum Step {
     /// The operator plans and does this many of its ops.
     Reconcile(usize),
+    /// It reads the pods, a while after the object and never before it, and decides.
+    DecideSecond,
+    /// It makes its next write.
+    ActSecond,
+    /// The other leader learns that it is none.
+    Resign,
     /// A pod starts and is ready.
     Start(usize),
     /// A terminating pod is gone.
@@ -124,12 +132,20 @@ pub struct View {
     pub object: Option<(Spec, Ledger)>,
 }
 
+/// Another leader, on its way from what it saw to what it does.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Second {
+    Looked(Spec, Ledger),
+    Acting { spec: Spec, observed: Observed, record: Option<Ledger>, ops: Vec<Op> },
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct World {
     pub spec: Spec,
     pub pods: Vec<Pod>,
     pub ledger: Ledger,
     pub view: Option<View>,
+    pub second: Option<Second>,
     pub faults: u8,
     /// How often the operator may still stop half-way.
     pub crashes: u8,
@@ -153,6 +169,7 @@ impl World {
             pods: Vec::new(),
             ledger: Ledger::default(),
             view: None,
+            second: None,
             faults,
             crashes: 0,
             lives: BTreeMap::new(),
@@ -226,6 +243,11 @@ impl World {
         if self.view.is_some() {
             steps.push(Step::CatchUp);
         }
+        match &self.second {
+            Some(Second::Looked(..)) => steps.push(Step::DecideSecond),
+            Some(Second::Acting { .. }) => steps.extend([Step::ActSecond, Step::Resign]),
+            None => {}
+        }
         if self.spec.suspended {
             steps.push(Step::Resume);
         }
@@ -251,7 +273,8 @@ impl World {
                 Fault::Suspend | Fault::NewTemplate => vec![0],
                 Fault::ListStale => self.gone.iter().map(|_| 0).collect(),
                 Fault::StaleView if self.view.is_none() => vec![0, 1],
-                Fault::StaleView => Vec::new(),
+                Fault::SecondLeader if self.second.is_none() => vec![0],
+                Fault::StaleView | Fault::SecondLeader => Vec::new(),
                 _ => (0..self.pods.len()).filter(|index| self.can(*fault, &self.pods[*index])).collect(),
             };
             steps.extend(all.into_iter().map(|index| Step::Fault(*fault, index)));
@@ -277,6 +300,9 @@ impl World {
         let mut world = self.clone();
         match *step {
             Step::Reconcile(ops) => world.reconcile(ops),
+            Step::DecideSecond => world.decide_second(),
+            Step::ActSecond => world.act_second(),
+            Step::Resign => world.second = None,
             Step::Start(index) => {
                 world.pods[index].phase = Phase::Running;
                 world.pods[index].be_ready();
@@ -343,6 +369,9 @@ impl World {
                 let object = (index == 1).then(|| (self.spec.clone(), self.ledger.clone()));
                 self.view = Some(View { pods: self.pods.clone(), object });
             }
+            Fault::SecondLeader => {
+                self.second = Some(Second::Looked(self.spec.clone(), self.ledger.clone()));
+            }
         }
     }
 
@@ -379,26 +408,67 @@ impl World {
             pods(&mut view.pods);
             view.object.iter_mut().for_each(|(_, l)| ledger(l));
         }
+        match &mut self.second {
+            Some(Second::Looked(_, seen)) => ledger(seen),
+            Some(Second::Acting { observed, record, .. }) => {
+                pods(&mut observed.pods);
+                ledger(&mut observed.ledger);
+                record.iter_mut().for_each(ledger);
+            }
+            None => {}
+        }
     }
 
     fn reconcile(&mut self, ops: usize) {
         let (spec, observed) = self.seen();
         let plan = plan(&spec, Some(&observed), NOW);
-        if let Some(record) = &plan.record {
-            // The write is on the condition that the object is still the one that was read.
-            if spec != self.spec || observed.ledger != self.ledger {
-                return;
-            }
-            self.judge(&spec, &observed, record);
-            self.ledger = record.clone();
+        if !self.record(&spec, &observed, plan.record.as_ref()) {
+            return;
         }
         self.crashes = self.crashes.saturating_sub(u8::from(ops < plan.ops.len()));
         for op in plan.ops.iter().take(ops) {
-            self.apply(&spec, &observed, op);
+            self.apply(&spec, &observed, op, self.view.is_some());
         }
     }
 
-    fn apply(&mut self, spec: &Spec, observed: &Observed, op: &Op) {
+    /// Writes a record, on the condition that the object is still the one that was read.
+    fn record(&mut self, spec: &Spec, observed: &Observed, record: Option<&Ledger>) -> bool {
+        let Some(record) = record else { return true };
+        if *spec != self.spec || observed.ledger != self.ledger {
+            return false;
+        }
+        self.judge(spec, observed, record);
+        self.ledger = record.clone();
+        true
+    }
+
+    fn decide_second(&mut self) {
+        let Some(Second::Looked(spec, ledger)) = self.second.take() else { return };
+        let observed = Observed { pods: self.pods.clone(), ledger };
+        let Plan { record, ops, .. } = plan(&spec, Some(&observed), NOW);
+        self.go_on(spec, observed, record, ops);
+    }
+
+    /// Its record is its first write; where that is refused, so is the rest.
+    fn act_second(&mut self) {
+        let Some(Second::Acting { spec, observed, record, mut ops }) = self.second.take() else { return };
+        if record.is_some() {
+            if self.record(&spec, &observed, record.as_ref()) {
+                self.go_on(spec, observed, None, ops);
+            }
+            return;
+        }
+        let op = ops.remove(0);
+        self.apply(&spec, &observed, &op, true);
+        self.go_on(spec, observed, None, ops);
+    }
+
+    fn go_on(&mut self, spec: Spec, observed: Observed, record: Option<Ledger>, ops: Vec<Op>) {
+        let acts = record.is_some() || !ops.is_empty();
+        self.second = acts.then_some(Second::Acting { spec, observed, record, ops });
+    }
+
+    fn apply(&mut self, spec: &Spec, observed: &Observed, op: &Op, late: bool) {
         match op {
             Op::DeletePod { name, uid, .. } => {
                 if !observed.pods.iter().any(|pod| pod.name == *name && pod.uid == *uid) {
@@ -415,17 +485,25 @@ impl World {
                     self.breaks(format!("the end of {name} is not on record"));
                 }
             }
+            Op::ReleasePod { uid, .. } => {
+                let Some(index) = self.pods.iter().position(|pod| pod.uid == *uid) else { return };
+                let ghost = self.pods[index].terminating && self.pods[index].node_lost;
+                if !late && !ghost {
+                    self.breaks("a pod was released that its node could still end".to_owned());
+                }
+                self.end(index);
+            }
             Op::MarkUnhealthy { uid } => {
                 self.pods
                     .iter_mut()
                     .filter(|pod| pod.uid == *uid)
                     .for_each(|pod| pod.marked_unhealthy = true);
             }
-            Op::CreateHead { .. } | Op::CreateWorker { .. } => self.create(spec, observed, op),
+            Op::CreateHead | Op::CreateWorker { .. } => self.create(spec, observed, op, late),
         }
     }
 
-    fn create(&mut self, spec: &Spec, observed: &Observed, op: &Op) {
+    fn create(&mut self, spec: &Spec, observed: &Observed, op: &Op, late: bool) {
         let Some(mut pod) = created(spec, op) else { return };
         if self.pods.iter().any(|other| other.name == pod.name) {
             return;
@@ -438,7 +516,7 @@ impl World {
         // such a moment from doubling anyone, and the excess goes once the view has caught up.
         let known =
             |pod: &Pod| observed.pods.iter().any(|old| old.uid == pod.uid && old.node_lost == pod.node_lost);
-        let stale = self.view.is_some() && !self.pods.iter().filter(|pod| pod.role != Role::Head).all(known);
+        let stale = late && !self.pods.iter().filter(|pod| pod.role != Role::Head).all(known);
         let begun = stale || self.occupied(group).contains(&pod.slot());
         self.insert(pod.clone());
         let Some(group) = spec.groups.iter().find(|wanted| wanted.name == *group) else {
@@ -468,7 +546,8 @@ impl World {
     /// Whether all is as wanted, and nothing is left to do.
     pub fn matched(&self) -> bool {
         let plan = self.plan();
-        let idle = plan.ops.is_empty() && plan.record.is_none() && self.view.is_none();
+        let idle =
+            plan.ops.is_empty() && plan.record.is_none() && self.view.is_none() && self.second.is_none();
         let fine = self.pods.iter().all(|pod| {
             pod.ready_since.is_some() && !pod.terminating && !pod.node_lost && !pod.marked_unhealthy
         });

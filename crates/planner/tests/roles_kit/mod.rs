@@ -6,9 +6,9 @@
 use std::time::Duration;
 
 use planner::{
-    Amount,
+    Amount, Uid,
     roles::{
-        Group, GroupSpec, Op, Plan, Recorded, Replica, RoleHash, RoleSpec, SetSpec, State, Step, Turn, Uid,
+        Group, GroupSpec, Op, Plan, Recorded, Replica, RoleHash, RoleSpec, SetSpec, State, Step, Turn,
         plan_group,
     },
 };

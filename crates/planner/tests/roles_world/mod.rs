@@ -1,5 +1,6 @@
 //! A group in a world of faults, to be explored to its end: replicas die and flap, are slow without bound, the operator
-//! crashes between two writes and reads what is no longer so, and the user changes the target on the way.
+//! crashes between two writes and reads what is no longer so, and the user changes the target and the number of replicas
+//! on the way.
 //!
 //! The rules are written here a second time, in other words and on the world's own state, and judged at each write.
 
@@ -8,7 +9,10 @@
 
 use std::time::Duration;
 
-use planner::roles::{Group, GroupSpec, Op, Recorded, Replica, RoleHash, State, Turn, Uid, plan_group};
+use planner::{
+    Uid,
+    roles::{Group, GroupSpec, Op, Recorded, Replica, RoleHash, State, Turn, plan_group},
+};
 use stateright::{Model, Property};
 
 /// How often each thing may still go wrong.
@@ -19,6 +23,15 @@ pub struct Faults {
     pub crashes: u8,
     pub stale: u8,
     pub edits: u8,
+    pub scales: u8,
+}
+
+/// What the user wants at the moment.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Wish {
+    target: u8,
+    /// Of each role.
+    replicas: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,7 +56,7 @@ type Slots = Vec<Vec<Slot>>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct World {
-    target: u8,
+    wish: Wish,
     slots: Slots,
     left: Faults,
     /// An old read that is still on its way to the operator, and its age.
@@ -64,6 +77,7 @@ pub enum Action {
     Dies(usize, usize),
     Flaps(usize, usize),
     Target(u8),
+    Scale(usize, u32),
 }
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -82,13 +96,14 @@ impl Upgrade {
         RoleHash(NAMES[usize::from(target)].to_owned())
     }
 
-    fn spec(&self, target: u8) -> GroupSpec {
+    fn spec(&self, wish: &Wish) -> GroupSpec {
         let mut spec = self.spec.clone();
-        for role in &mut spec.roles {
+        for (role, replicas) in spec.roles.iter_mut().zip(&wish.replicas) {
             // A role whose target is `a` is one that the upgrade leaves alone.
             if role.target != Self::hash(0) {
-                role.target = Self::hash(target);
+                role.target = Self::hash(wish.target);
             }
+            role.replicas = *replicas;
         }
         spec
     }
@@ -119,21 +134,29 @@ impl Upgrade {
         group
     }
 
-    fn decide(&self, target: u8, slots: &Slots) -> Vec<Op> {
-        plan_group(&self.spec(target), &self.observe(slots), Turn::Admitted, Duration::ZERO).ops
+    fn decide(&self, wish: &Wish, slots: &Slots) -> Vec<Op> {
+        plan_group(&self.spec(wish), &self.observe(slots), Turn::Admitted, Duration::ZERO).ops
+    }
+
+    /// Carries out the first so many of the writes that were decided on a read.
+    fn write_all(&self, world: &mut World, ops: &[Op], read: &Slots, old: bool) {
+        let mut seen = read.clone();
+        for op in ops {
+            self.write(world, op, &mut seen, old);
+        }
     }
 
     fn role(&self, name: &str) -> usize {
         self.spec.roles.iter().position(|role| role.name == name).expect("should be a role")
     }
 
-    /// Carries a write out, and judges it by what was read.
-    fn write(&self, world: &mut World, op: &Op, read: &Slots, old: bool) {
+    /// Carries a write out, and judges it by what was read; what begins to go leaves what was read.
+    fn write(&self, world: &mut World, op: &Op, read: &mut Slots, old: bool) {
         match op {
             Op::Create { role, ordinal, hash } => self.create(world, self.role(role), *ordinal, hash, read),
             Op::TakeOut { role, ordinal, uid } => {
                 let retired = self.retire(world, (self.role(role), *ordinal), uid, State::Ready, read);
-                let (role, floor) = (self.role(role), self.floor(self.role(role)));
+                let (role, floor) = (self.role(role), self.floor(&world.wish, self.role(role)));
                 let lost = world.slots[role].iter().filter(|slot| slot.lost && !slot.is_ready()).count();
                 let spared = if old { lost } else { 0 };
                 if retired && ready(&world.slots[role]) + spared < floor {
@@ -147,17 +170,21 @@ impl Upgrade {
     }
 
     fn create(&self, world: &mut World, role: usize, ordinal: u32, hash: &RoleHash, read: &Slots) {
-        let target = self.goal_hash(role, world.target);
+        let target = self.goal_hash(role, world.wish.target);
+        let there = world.slots[role].iter().filter(|slot| slot.pod.is_some()).count();
         let slot = &mut world.slots[role][ordinal as usize];
         if slot.pod.is_some() {
             return;
+        }
+        if there >= world.wish.replicas[role] as usize {
+            world.broken = Some("more replicas are made than are wanted");
         }
         let hash = NAMES.iter().position(|name| *name == hash.0).expect("should be a known hash");
         let hash = u8::try_from(hash).expect("should be small");
         slot.lives = (slot.lives + 1) % 4;
         slot.pod = Some(Pod { hash, state: State::Starting, life: slot.lives });
-        let none_yet = self.updated(read, role, world.target) == 0;
-        if hash == target && target != 0 && none_yet && !self.open_before(read, role, world.target) {
+        let none_yet = self.updated(read, role, world.wish.target) == 0;
+        if hash == target && target != 0 && none_yet && !self.open_before(read, role, &world.wish) {
             world.broken = Some("a replica was updated before its role's turn");
         }
         if hash != target && hash != 0 {
@@ -172,9 +199,14 @@ impl Upgrade {
         (role, ordinal): (usize, u32),
         uid: &Uid,
         seen: State,
-        read: &Slots,
+        read: &mut Slots,
     ) -> bool {
-        let target = world.target;
+        let target = world.wish.target;
+        let surplus = stay(&read[role]).count() > world.wish.replicas[role] as usize;
+        let before = read.clone();
+        if matches!(seen, State::Ready | State::Starting) {
+            read[role][ordinal as usize].becomes(State::Terminating);
+        }
         let slot = &mut world.slots[role][ordinal as usize];
         let Some(pod) = slot.pod.as_mut().filter(|pod| pod.life.to_string() == uid.0 && pod.state == seen)
         else {
@@ -182,27 +214,45 @@ impl Upgrade {
         };
         let begins = matches!(pod.state, State::Ready | State::Starting);
         pod.state = if seen == State::Ready { State::Leaving { done: false } } else { State::Terminating };
-        if begins {
+        if begins && surplus {
+            self.judge_surplus(
+                world,
+                role,
+                &before,
+                *before[role][ordinal as usize].pod.as_ref().expect("should be read"),
+            );
+        } else if begins {
             let updated = pod.hash == self.goal_hash(role, target);
             slot.retired += 1;
             // A slot that is empty when a step before its own falls back returns old, and is replaced again.
             let faults = (self.faults.deaths - world.left.deaths) + (self.faults.flaps - world.left.flaps);
             let often = slot.retired > 1 + faults;
-            self.judge_begin(world, role, read, updated, often);
+            self.judge_begin(world, role, &before, updated, often);
         }
         begins && seen == State::Ready
     }
 
+    /// Who goes where fewer are wanted: what serves stays before what does not, then the updated before the outdated.
+    fn judge_surplus(&self, world: &mut World, role: usize, read: &Slots, victim: Pod) {
+        let worth =
+            |pod: &Pod| (pod.state == State::Ready, pod.hash == self.goal_hash(role, world.wish.target));
+        if stay(&read[role]).any(|pod| worth(&pod) < worth(&victim)) {
+            world.broken = Some("a replica goes while one of less worth stays");
+        }
+    }
+
     fn judge_begin(&self, world: &mut World, role: usize, read: &Slots, updated: bool, often: bool) {
-        let on_their_way = read[role].iter().filter_map(|slot| slot.pod).filter(|pod| {
-            let goes = matches!(pod.state, State::Leaving { .. } | State::Terminating);
-            goes || pod.hash == self.goal_hash(role, world.target)
-        });
+        // What is on its way out returns updated, except what goes because fewer are wanted.
+        let wanted = world.wish.replicas[role] as usize;
+        let (there, stay) =
+            (read[role].iter().filter(|slot| slot.pod.is_some()).count(), stay(&read[role]).count());
+        let return_updated = (there - stay).min(wanted.saturating_sub(stay));
+        let on_their_way = return_updated + self.updated(read, role, world.wish.target);
         if updated {
             world.broken = Some("a replica was retired that has its revision");
         } else if often {
             world.broken = Some("a replica was replaced again without a fault");
-        } else if on_their_way.count() >= self.open_goal(read, role, world.target) {
+        } else if on_their_way >= self.open_goal(read, role, &world.wish) {
             world.broken = Some("more are on their way than the open step asks for");
         }
     }
@@ -211,24 +261,21 @@ impl Upgrade {
         if self.spec.roles[role].target == Self::hash(0) { 0 } else { target }
     }
 
-    fn floor(&self, role: usize) -> usize {
-        let role = &self.spec.roles[role];
-        role.replicas.saturating_sub(role.max_unavailable) as usize
+    fn floor(&self, wish: &Wish, role: usize) -> usize {
+        wish.replicas[role].saturating_sub(self.spec.roles[role].max_unavailable) as usize
     }
 
     fn updated(&self, slots: &Slots, role: usize, target: u8) -> usize {
-        let pods = slots[role].iter().filter_map(|slot| slot.pod);
-        let stay = |pod: &Pod| matches!(pod.state, State::Ready | State::Starting);
-        pods.filter(|pod| stay(pod) && pod.hash == self.goal_hash(role, target)).count()
+        stay(&slots[role]).filter(|pod| pod.hash == self.goal_hash(role, target)).count()
     }
 
     /// The steps and the rest, as (role, how many).
-    fn steps(&self) -> Vec<(usize, usize)> {
+    fn steps(&self, wish: &Wish) -> Vec<(usize, usize)> {
         let steps = self.spec.steps.iter().map(|step| {
             let role = self.role(&step.role);
-            (role, step.required(self.spec.roles[role].replicas) as usize)
+            (role, step.required(wish.replicas[role]) as usize)
         });
-        let rest = self.spec.roles.iter().enumerate().map(|(at, role)| (at, role.replicas as usize));
+        let rest = wish.replicas.iter().enumerate().map(|(at, replicas)| (at, *replicas as usize));
         steps.chain(rest).collect()
     }
 
@@ -239,43 +286,60 @@ impl Upgrade {
     }
 
     /// How many of a role the steps ask for that are open: the first unmet one, if it is of this role.
-    fn open_goal(&self, slots: &Slots, role: usize, target: u8) -> usize {
-        let first = self.steps().into_iter().find(|step| !self.met(slots, *step, target));
+    fn open_goal(&self, slots: &Slots, role: usize, wish: &Wish) -> usize {
+        let first = self.steps(wish).into_iter().find(|step| !self.met(slots, *step, wish.target));
         first.filter(|step| step.0 == role).map_or(0, |step| step.1)
     }
 
     /// Whether every step before the role's first one is met.
-    fn open_before(&self, slots: &Slots, role: usize, target: u8) -> bool {
-        let steps = self.steps();
+    fn open_before(&self, slots: &Slots, role: usize, wish: &Wish) -> bool {
+        let steps = self.steps(wish);
         let first = steps.iter().position(|step| step.0 == role && step.1 > 0).unwrap_or(steps.len());
-        steps[..first].iter().all(|step| self.met(slots, *step, target))
+        steps[..first].iter().all(|step| self.met(slots, *step, wish.target))
     }
 
     pub fn reached(&self, world: &World) -> bool {
         let plan =
-            plan_group(&self.spec(world.target), &self.observe(&world.slots), Turn::Admitted, Duration::ZERO);
+            plan_group(&self.spec(&world.wish), &self.observe(&world.slots), Turn::Admitted, Duration::ZERO);
         let matched = world.slots.iter().enumerate().all(|(role, slots)| {
-            let hash = self.goal_hash(role, world.target);
-            slots.iter().all(|slot| slot.pod.is_some_and(|pod| pod.state == State::Ready && pod.hash == hash))
+            let hash = self.goal_hash(role, world.wish.target);
+            let mut pods = slots.iter().filter_map(|slot| slot.pod);
+            pods.clone().count() == world.wish.replicas[role] as usize
+                && pods.all(|pod| pod.state == State::Ready && pod.hash == hash)
         });
         matched && plan.done && plan.ops.is_empty()
     }
 
     fn faults(&self, world: &World, actions: &mut Vec<Action>) {
         if world.left.edits > 0 {
-            actions.extend((0..3).filter(|target| *target != world.target).map(Action::Target));
+            actions.extend((0..3).filter(|target| *target != world.wish.target).map(Action::Target));
+        }
+        if world.left.scales > 0 {
+            for (role, slots) in world.slots.iter().enumerate() {
+                let sizes = 0..=u32::try_from(slots.len()).expect("should be few");
+                let other = sizes.filter(|size| *size != world.wish.replicas[role]);
+                actions.extend(other.map(|size| Action::Scale(role, size)));
+            }
         }
         if world.left.stale > 0 && world.read.is_none() {
             actions.push(Action::Read);
         }
         if world.left.crashes > 0 {
-            let writes = self.decide(world.target, &world.slots).len();
+            let writes = self.decide(&world.wish, &world.slots).len();
             actions.extend((1..writes).map(Action::Crash));
         }
     }
 
     fn touch(world: &mut World, role: usize, at: usize, change: impl FnOnce(&mut Slot)) {
         change(&mut world.slots[role][at]);
+    }
+}
+
+impl World {
+    /// What is read late is the replicas; a change of the goal is not judged by its past.
+    fn forget(&mut self) {
+        self.read = None;
+        self.slots.iter_mut().flatten().for_each(|slot| slot.retired = 0);
     }
 }
 
@@ -290,6 +354,12 @@ impl Slot {
     }
 }
 
+/// Those that are not on their way out.
+fn stay(slots: &[Slot]) -> impl Iterator<Item = Pod> {
+    let pods = slots.iter().filter_map(|slot| slot.pod);
+    pods.filter(|pod| matches!(pod.state, State::Ready | State::Starting))
+}
+
 fn ready(slots: &[Slot]) -> usize {
     slots.iter().filter(|slot| slot.is_ready()).count()
 }
@@ -300,9 +370,17 @@ impl Model for Upgrade {
 
     fn init_states(&self) -> Vec<World> {
         let pod = Some(Pod { hash: 0, state: State::Ready, life: 0 });
-        let slots = |replicas| vec![Slot { pod, ..Slot::default() }; replicas as usize];
-        let slots = self.spec.roles.iter().map(|role| slots(role.replicas)).collect();
-        vec![World { target: 1, slots, left: self.faults, read: None, broken: None }]
+        // Room for one more than there are, where people may ask for it.
+        let spare = usize::from(self.faults.scales > 0);
+        let slots = |replicas: u32| {
+            let mut slots = vec![Slot { pod, ..Slot::default() }; replicas as usize];
+            slots.extend(vec![Slot::default(); spare]);
+            slots
+        };
+        let replicas: Vec<_> = self.spec.roles.iter().map(|role| role.replicas).collect();
+        let slots = replicas.iter().map(|replicas| slots(*replicas)).collect();
+        let wish = Wish { target: 1, replicas };
+        vec![World { wish, slots, left: self.faults, read: None, broken: None }]
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
@@ -336,12 +414,10 @@ impl Model for Upgrade {
         let mut after = world.clone();
         match action {
             Action::Decide | Action::Crash(_) => {
-                let ops = self.decide(world.target, &world.slots);
+                let ops = self.decide(&world.wish, &world.slots);
                 let many = if let Action::Crash(many) = action { many } else { ops.len() };
                 after.left.crashes -= u8::from(many < ops.len());
-                for op in ops.iter().take(many) {
-                    self.write(&mut after, op, &world.slots, false);
-                }
+                self.write_all(&mut after, &ops[..many], &world.slots, false);
             }
             Action::Read => {
                 after.left.stale -= 1;
@@ -350,10 +426,8 @@ impl Model for Upgrade {
             }
             Action::DecideOnRead => {
                 let (read, _) = after.read.take()?;
-                let ops = self.decide(world.target, &read);
-                for op in &ops {
-                    self.write(&mut after, op, &read, true);
-                }
+                let ops = self.decide(&world.wish, &read);
+                self.write_all(&mut after, &ops, &read, true);
             }
             Action::Ready(role, at) => Self::touch(&mut after, role, at, |slot| slot.becomes(State::Ready)),
             Action::Drained(role, at) => {
@@ -376,10 +450,13 @@ impl Model for Upgrade {
             }
             Action::Target(target) => {
                 after.left.edits -= 1;
-                after.target = target;
-                // What is read late is the replicas; a change of the goal is not judged by its past.
-                after.read = None;
-                after.slots.iter_mut().flatten().for_each(|slot| slot.retired = 0);
+                after.wish.target = target;
+                after.forget();
+            }
+            Action::Scale(role, replicas) => {
+                after.left.scales -= 1;
+                after.wish.replicas[role] = replicas;
+                after.forget();
             }
         }
         if after == *world {

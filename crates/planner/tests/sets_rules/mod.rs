@@ -6,9 +6,9 @@
 use std::time::Duration;
 
 use planner::{
-    Budget,
+    Budget, Uid,
     sets::{Identity, Op, Plan, SetSpec, State, Unit, plan},
-    units::{Revision, Uid},
+    units::Revision,
 };
 
 pub const A: Revision = Revision(0);
@@ -20,7 +20,7 @@ pub fn mk_spec(identity: Identity, replicas: u32, surge: u32, unavailable: u32) 
 }
 
 pub fn mk_unit(ordinal: u32, revision: Revision, state: State) -> Unit {
-    Unit { ordinal, uid: Uid(u128::from(ordinal)), revision, state, deletion_cost: 0 }
+    Unit { ordinal, uid: Uid(ordinal.to_string()), revision, state, deletion_cost: 0 }
 }
 
 /// Plans and checks the plan; a broken rule is its own text.

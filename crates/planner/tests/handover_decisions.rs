@@ -1,0 +1,93 @@
+//! Single decisions that no walk through a whole handover shows.
+
+use std::time::Duration;
+
+use planner::{
+    Budget, Reason,
+    handover::{
+        Action, Observed, OnFailure, Phase, Policy, Rollout, Verdict, Version, VersionId, Wanted, Weights,
+        plan, rehearse,
+    },
+};
+
+const OLD: VersionId = VersionId(1);
+const NEW: VersionId = VersionId(2);
+
+/// From the old version to the new one, rolling.
+fn wanted(replicas: u32, surge: u32, unavailable: u32) -> Wanted {
+    Wanted {
+        target: NEW,
+        replicas,
+        budget: Budget { surge, unavailable },
+        policy: Policy::Rolling,
+        progress_deadline: None,
+        on_failure: OnFailure::RollBack,
+    }
+}
+
+fn version(id: VersionId, asked: u32, ready: u32) -> Version {
+    Version { id, asked, live: asked, ready, proven: true }
+}
+
+fn observed(versions: Vec<Version>, current: Option<VersionId>, route: Weights) -> Observed {
+    Observed {
+        versions,
+        current,
+        applied: Some(route.clone()),
+        route,
+        rollout: Rollout {
+            phase: Phase::Forward,
+            step: 0,
+            step_since: Duration::ZERO,
+            moved_at: None,
+            progressed_at: Duration::ZERO,
+            verdict: Verdict::Open,
+        },
+        retained: None,
+        in_place: None,
+    }
+}
+
+fn decide(wanted: &Wanted, observed: &Observed) -> (Action, Reason) {
+    plan(wanted, observed, Duration::from_secs(1))
+}
+
+#[test]
+fn the_first_version_is_promoted_only_when_it_serves() {
+    let (action, reason) =
+        decide(&wanted(2, 1, 0), &observed(vec![version(NEW, 2, 0)], None, Weights::default()));
+    assert_eq!((action, reason.code), (Action::Wait, "WaitingForReady"));
+    let serves = observed(vec![version(NEW, 2, 2)], None, Weights::all(NEW));
+    assert_eq!(decide(&wanted(2, 1, 0), &serves).0, Action::Promote(NEW));
+}
+
+#[test]
+fn what_does_not_fit_is_said() {
+    let before = observed(vec![version(OLD, 4, 4)], Some(OLD), Weights::all(OLD));
+    let (action, reason) = decide(&wanted(4, 1, 0), &before);
+    assert_eq!(action, Action::Ask(NEW, 1));
+    assert_eq!(reason.what, "asking for 1 of 4 units: that is what fits");
+    let (action, reason) = decide(&wanted(4, 4, 0), &before);
+    assert_eq!((action, reason.what.as_str()), (Action::Ask(NEW, 4), "asking for 4 units"));
+}
+
+#[test]
+fn lost_traffic_is_rescued_and_nothing_else_is() {
+    let versions = vec![version(OLD, 2, 0), version(NEW, 1, 1)];
+    let lost = observed(versions.clone(), Some(OLD), Weights::all(OLD));
+    let (action, reason) = decide(&wanted(2, 1, 0), &lost);
+    assert_eq!((action, reason.code), (Action::Weigh(Weights::all(NEW), false), "Rescuing"));
+    let without_a_route = observed(versions, Some(OLD), Weights::default());
+    assert_ne!(decide(&wanted(2, 1, 0), &without_a_route).1.code, "Rescuing");
+    assert_ne!(decide(&wanted(0, 1, 0), &lost).1.code, "Rescuing", "nothing is to serve");
+}
+
+#[test]
+fn a_rehearsal_is_the_same_whatever_the_version_is_called() {
+    let wanted = wanted(3, 1, 0);
+    let renamed = Wanted { target: VersionId(9), ..wanted.clone() };
+    let (start, stop) = (Duration::from_secs(30), Duration::from_secs(10));
+    assert_eq!(rehearse(&renamed, start, stop, None), rehearse(&wanted, start, stop, None));
+    let current = Wanted { target: OLD, ..wanted.clone() };
+    assert_eq!(rehearse(&current, start, stop, None), rehearse(&wanted, start, stop, None));
+}
