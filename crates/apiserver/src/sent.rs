@@ -18,10 +18,11 @@ pub(crate) fn media<'a>(call: &Call<'a>) -> &'a str {
     value.split(';').next().unwrap_or_default().trim()
 }
 
+/// `kubectl create namespace` and the like send protobuf; `kubectl apply` and `kubectl create -f` do not.
 fn unsupported(found: &str) -> Refusal {
     Refusal::unsupported_media(format!(
         "the body of the request was in an unknown format - accepted media types include: application/json, \
-         application/yaml (found {found:?})"
+         application/yaml; this was {found}. The embedded API reads no protobuf: use kubectl apply -f or create -f"
     ))
 }
 
