@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::{
     body, fields, object,
+    protobuf::{self, NotRead},
     refusal::{Refusal, cause},
     server::Call,
 };
@@ -26,11 +27,23 @@ fn unsupported(found: &str) -> Refusal {
     ))
 }
 
+fn from_protobuf(body: &Bytes) -> Result<Value, Refusal> {
+    protobuf::read(body).map_err(|not_read| match not_read {
+        NotRead::Kind(kind) => Refusal::unsupported_media(format!(
+            "the embedded API reads {kind} as JSON or YAML only (found {:?}); write it to a file with --dry-run=client -o \
+             yaml and apply that",
+            protobuf::MEDIA
+        )),
+        NotRead::Broken(why) => Refusal::bad_request(format!("the body is not protobuf: {why}")),
+    })
+}
+
 /// Reads a body: the value, and the fields that come twice.
 pub(crate) fn sent(call: &Call<'_>, body: &Bytes) -> Result<(Value, Vec<String>), Refusal> {
     let yaml = match media(call) {
         "" | "application/json" => false,
         "application/yaml" => true,
+        protobuf::MEDIA => return from_protobuf(body).map(|object| (object, Vec::new())),
         other => return Err(unsupported(other)),
     };
     let sent = body::read(body, yaml)?;
