@@ -155,8 +155,13 @@ fn make(world: &dyn World) -> Result<Made, rcgen::Error> {
 fn write_private(path: &Path, content: &str) -> Result<(), CredentialsError> {
     let temporary = path.with_extension("new");
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
+    options.write(true).create_new(true).mode(0o600);
     let write = || {
+        // What a crash left, or somebody else put there: a file that exists keeps its mode.
+        match fs::remove_file(&temporary) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         let mut file = options.open(&temporary)?;
         file.write_all(content.as_bytes())?;
         file.sync_all()?;
