@@ -7,7 +7,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use serde_json::{Value, json};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 
 use crate::{
     accept::Form,
@@ -25,7 +25,7 @@ pub fn whole(bytes: impl Into<Bytes>) -> Body {
 }
 
 /// A body that ends when the server does, so that a watch does not hold it up, and that keeps its place until then.
-pub fn until(body: Body, stop: watch::Receiver<bool>, place: OwnedSemaphorePermit) -> Body {
+pub fn until(body: Body, stop: watch::Receiver<bool>, place: impl Send + 'static) -> Body {
     if body.is_end_stream() || body.size_hint().exact().is_some() {
         return body;
     }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use http::{Request, Response, header};
+use http::{HeaderValue, Request, Response, header};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -18,11 +18,11 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::JoinSet,
-    time::timeout,
+    time::{sleep, timeout},
 };
 use tokio_rustls::TlsAcceptor;
 
-use super::Credentials;
+use super::{Credentials, patience::Patient};
 use crate::{
     answer::{self, Body},
     refusal::Refusal,
@@ -39,7 +39,22 @@ pub struct Limits {
     pub handshake: Duration,
     pub head: Duration,
     pub request: Duration,
+    /// How long a connection is kept that nothing is asked of.
+    pub idle: Duration,
+    /// How long a client may leave unread what it asked for.
+    pub stall: Duration,
+    /// How long requests under way are waited for when the server stops.
+    pub drain: Duration,
 }
+
+/// Connections above the limit that are told so.
+const STANDING: usize = 64;
+
+/// How long to wait when no connection can be accepted.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
+/// What is kept for each stream of a client that reads slowly.
+const SEND_BUFFER: usize = 64 * 1024;
 
 impl Default for Limits {
     fn default() -> Self {
@@ -49,6 +64,9 @@ impl Default for Limits {
             handshake: Duration::from_secs(10),
             head: Duration::from_secs(10),
             request: Duration::from_mins(1),
+            idle: Duration::from_mins(2),
+            stall: Duration::from_mins(1),
+            drain: Duration::from_secs(10),
         }
     }
 }
@@ -103,24 +121,26 @@ impl Listener {
     pub async fn serve(self, mut stop: watch::Receiver<bool>) {
         let acceptor = TlsAcceptor::from(Arc::clone(&self.door.credentials.tls));
         let places = Arc::new(Semaphore::new(self.door.limits.connections));
+        let standing = Arc::new(Semaphore::new(STANDING));
         let mut connections = JoinSet::new();
         loop {
-            let place = tokio::select! {
+            let accepted = tokio::select! {
                 () = stopped(&mut stop) => break,
-                place = Arc::clone(&places).acquire_owned() => place,
+                accepted = self.socket.accept() => accepted,
             };
-            let Ok(place) = place else { break };
-            let stream = tokio::select! {
-                () = stopped(&mut stop) => break,
-                accepted = self.socket.accept() => match accepted {
-                    Ok((stream, _)) => stream,
-                    // Out of file descriptors, or the client is gone again: the next one may have more luck.
-                    Err(_) => continue,
-                },
+            let Ok((stream, _)) = accepted else {
+                // Out of file descriptors, or the client is gone again: the next one may have more luck, but not before
+                // somebody has left.
+                sleep(ACCEPT_AGAIN).await;
+                continue;
             };
-            let (door, acceptor, stop) = (Arc::clone(&self.door), acceptor.clone(), stop.clone());
-            connections.spawn(serve_one(stream, acceptor, door, stop, place));
             while connections.try_join_next().is_some() {}
+            let seated = Arc::clone(&places).try_acquire_owned();
+            let full = seated.is_err();
+            // Who finds no place is told so; when even for that there are too many, the connection closes.
+            let Ok(place) = seated.or_else(|_| Arc::clone(&standing).try_acquire_owned()) else { continue };
+            let (door, acceptor, stop) = (Arc::clone(&self.door), acceptor.clone(), stop.clone());
+            connections.spawn(serve_one(stream, acceptor, door, stop, full, place));
         }
         while connections.join_next().await.is_some() {}
     }
@@ -131,50 +151,131 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
     drop(stop.wait_for(|stop| *stop).await);
 }
 
+/// What is known of a connection.
+#[derive(Debug, Default, Clone, Copy)]
+struct Use {
+    /// Requests under way.
+    requests: usize,
+    /// One of its requests was let in.
+    trusted: bool,
+}
+
+/// Returns when no request was under way on a connection for a while: a shorter one until it has shown that it may come
+/// in, so that strangers cannot hold places that others need.
+async fn idle(mut used: watch::Receiver<Use>, limits: Limits) {
+    loop {
+        let now = *used.borrow_and_update();
+        let patience = if now.trusted { limits.idle } else { limits.head };
+        let changed = used.changed();
+        let changed = if now.requests > 0 { Ok(changed.await) } else { timeout(patience, changed).await };
+        match changed {
+            Ok(Ok(())) => {}
+            // The connection is gone, which somebody else notices.
+            Ok(Err(_)) => std::future::pending().await,
+            Err(_) => return,
+        }
+    }
+}
+
+/// A request under way on a connection.
+struct UnderWay(watch::Sender<Use>);
+
+impl UnderWay {
+    fn new(used: &watch::Sender<Use>) -> Self {
+        used.send_modify(|used| used.requests += 1);
+        Self(used.clone())
+    }
+
+    fn trust(&self) {
+        self.0.send_if_modified(|used| !std::mem::replace(&mut used.trusted, true));
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.send_modify(|used| used.requests -= 1);
+    }
+}
+
 async fn serve_one(
     stream: TcpStream,
     acceptor: TlsAcceptor,
     door: Arc<Door>,
     mut stop: watch::Receiver<bool>,
+    full: bool,
     place: OwnedSemaphorePermit,
 ) {
+    let limits = door.limits;
+    let stream = Patient::new(stream, limits.stall);
     // Nobody to tell: the other side closes or does not speak TLS.
-    let Ok(Ok(stream)) = timeout(door.limits.handshake, acceptor.accept(stream)).await else { return };
+    let handshake = timeout(limits.handshake, acceptor.accept(stream));
+    let stream = tokio::select! {
+        () = stopped(&mut stop) => return,
+        stream = handshake => match stream {
+            Ok(Ok(stream)) => stream,
+            _ => return,
+        },
+    };
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(door.limits.head);
-    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(1_000);
+    // Of a connection without a request too, so it is no shorter than what such a one is kept.
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.idle.max(limits.head));
+    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(1_000).max_send_buf_size(SEND_BUFFER);
     let ending = stop.clone();
+    let (use_of, used) = watch::channel(Use::default());
     let service = service_fn(move |request| {
-        let (door, ending) = (Arc::clone(&door), ending.clone());
-        async move { Ok::<_, Infallible>(door.answer(request, ending).await) }
+        let (door, ending, under_way) = (Arc::clone(&door), ending.clone(), UnderWay::new(&use_of));
+        async move { Ok::<_, Infallible>(door.answer(request, ending, full, under_way).await) }
     });
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
+    let trusted = used.clone();
     tokio::select! {
         // A broken connection has nobody to tell either.
+        _ = connection.as_mut() => return,
+        () = stopped(&mut stop) => {}
+        () = idle(used, limits) => if !trusted.borrow().trusted { return },
+    }
+    connection.as_mut().graceful_shutdown();
+    // What is under way when the time comes is finished, but not for ever.
+    tokio::select! {
         _ = connection.as_mut() => {}
-        () = stopped(&mut stop) => {
-            connection.as_mut().graceful_shutdown();
-            drop(connection.await);
-        }
+        () = idle(trusted, Limits { idle: limits.drain, head: limits.drain, ..limits }) => {}
+        () = async { stopped(&mut stop).await; sleep(limits.drain).await } => {}
     }
     drop(place);
 }
 
 impl Door {
-    async fn answer(&self, request: Request<Incoming>, stop: watch::Receiver<bool>) -> Response<Body> {
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        stop: watch::Receiver<bool>,
+        full: bool,
+        under_way: UnderWay,
+    ) -> Response<Body> {
         let authorization =
             request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         if !self.credentials.admits(authorization) {
-            return answer::refuse(&Refusal::unauthorized());
+            return and_close(answer::refuse(&Refusal::unauthorized()));
         }
+        if full {
+            let why = format!("{} connections are open; try again in a second", self.limits.connections);
+            return and_close(answer::refuse(&Refusal::too_many_requests(why, 1)));
+        }
+        under_way.trust();
         let Ok(place) = Arc::clone(&self.requests).try_acquire_owned() else {
             let why = format!("{} requests are under way; try again in a second", self.limits.requests);
             return answer::refuse(&Refusal::too_many_requests(why, 1));
         };
         match timeout(self.limits.request, self.server.answer(request)).await {
-            Ok(response) => response.map(|body| answer::until(body, stop, place)),
+            Ok(response) => response.map(|body| answer::until(body, stop, (place, under_way))),
             Err(_) => answer::refuse(&Refusal::timeout(self.limits.request.as_secs())),
         }
     }
+}
+
+/// An answer after which the client may not keep its place.
+fn and_close(mut response: Response<Body>) -> Response<Body> {
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
 }
