@@ -16,7 +16,7 @@ use crate::{
     refusal::{Refusal, cause},
     resource::Resource,
     server::{Call, Server},
-    store::{Event, OutOfReach, Query, Watcher},
+    store::{Entry, Event, OutOfReach, Query, Watcher},
     table,
 };
 
@@ -76,6 +76,13 @@ fn check_initial_events(call: &Call<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Something to be sent. What was there before is kept as the store has it: a thousand clients that begin at once and
+/// read slowly share it.
+enum Due {
+    Line(Bytes),
+    There(Arc<Entry>),
+}
+
 /// A watch under way. It keeps no events of its own: a client that reads slowly falls behind in the store's history,
 /// and is told so when that no longer reaches back to it.
 struct Watch {
@@ -84,7 +91,7 @@ struct Watch {
     filter: Filter,
     form: Form,
     watcher: Option<Watcher>,
-    due: VecDeque<Bytes>,
+    due: VecDeque<Due>,
     bookmarks: bool,
     next_bookmark: Instant,
     end: Instant,
@@ -152,13 +159,12 @@ impl Watch {
             .map_err(|error| Refusal::internal(error.to_string()))?;
         for (place, entry) in &listing.items {
             if self.filter.matches(&place.namespace, entry) {
-                let line = self.line("ADDED", &entry.bytes);
-                self.due.push_back(line);
+                self.due.push_back(Due::There(Arc::clone(entry)));
             }
         }
         if start == Start::EverythingMarked {
             let bookmark = self.bookmark(listing.revision, true);
-            self.due.push_back(bookmark);
+            self.due.push_back(Due::Line(bookmark));
         }
         Ok(listing.revision)
     }
@@ -183,15 +189,21 @@ impl Watch {
         }
     }
 
-    /// As many lines as are due, up to a size that a slow client need not take at once.
+    /// As many lines as are due, up to about a size that a slow client need not take at once.
     fn piece(&mut self) -> Bytes {
-        let first = self.due.pop_front().unwrap_or_default();
-        if self.due.is_empty() {
-            return first;
-        }
-        let mut piece = BytesMut::from(first);
-        while let Some(line) = self.due.pop_front_if(|line| piece.len() + line.len() <= PIECE) {
+        let mut piece = BytesMut::new();
+        while let Some(due) = self.due.pop_front() {
+            let line = match due {
+                Due::Line(line) => line,
+                Due::There(entry) => self.line("ADDED", &entry.bytes),
+            };
+            if piece.is_empty() && self.due.is_empty() {
+                return line;
+            }
             piece.put(line);
+            if piece.len() >= PIECE {
+                break;
+            }
         }
         piece.freeze()
     }
@@ -213,7 +225,7 @@ impl Watch {
             }
             (false, false) => return,
         };
-        self.due.push_back(line);
+        self.due.push_back(Due::Line(line));
     }
 
     fn on_time(&mut self) {
@@ -222,7 +234,7 @@ impl Watch {
             let progress = self.watcher.as_ref().and_then(|watcher| watcher.progress().ok());
             if let Some(seen) = progress {
                 let bookmark = self.bookmark(seen, false);
-                self.due.push_back(bookmark);
+                self.due.push_back(Due::Line(bookmark));
             }
             self.next_bookmark = Instant::now() + BOOKMARKS;
         }
@@ -235,7 +247,7 @@ impl Watch {
     fn expire(&mut self, from: u64, oldest: u64) {
         let refusal = Refusal::expired(format!("too old resource version: {from} ({oldest})"));
         let line = format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", refusal.json());
-        self.due.push_back(line.into());
+        self.due.push_back(Due::Line(line.into()));
         self.watcher = None;
     }
 
