@@ -132,6 +132,15 @@ impl Server {
         } else if leaving || !object::owners(object).is_empty() {
             known.note(Note::Object(key));
         }
+        // An owner that waits for an object may be done when that object no longer holds it up.
+        if let (Some(old), Some(new)) = (old, new) {
+            let owners = object::owners(new);
+            for owner in object::owners(old).iter().filter(|owner| !owners.contains(owner)) {
+                if let Some(key) = key_of_owner(&self.registry(), owner, object::namespace(old)) {
+                    known.note(Note::Object(key));
+                }
+            }
+        }
         if leaving && resource.is_built_in("", "Namespace") {
             known.note(Note::Namespace(object::name(object).to_owned()));
         }
@@ -264,10 +273,15 @@ impl Server {
             gone.extend(waiting);
             return self.forget_owners(resource, key, &gone).await;
         }
-        let foreground = !waiting.is_empty() && !self.notes().dependents(object::uid(object)).is_empty();
-        let propagation = if foreground { Propagation::Foreground } else { Propagation::Background };
+        let dependents = self.notes().dependents(object::uid(object));
+        let foreground = !waiting.is_empty() && !dependents.is_empty();
+        if foreground && dependents.iter().any(|dependent| self.waits_for_dependents(dependent)) {
+            // A circle of owners that wait for each other: somebody must let go.
+            self.unblock_owners(resource, key).await?;
+        }
         let options = Options {
-            propagation: Some(propagation),
+            // Its own finalizers may ask for something else; they stay.
+            propagation: foreground.then_some(Propagation::Foreground),
             uid: Some(object::uid(object).to_owned()),
             ..Options::default()
         };
@@ -276,7 +290,7 @@ impl Server {
 
     fn state_of(&self, registry: &Registry, owner: &Owner<'_>, namespace: &str) -> OwnerIs {
         let Some(key) = key_of_owner(registry, owner, namespace) else {
-            // Of a kind that is not served: nothing can be said about it.
+            // Of a kind or in a place that is not known: nothing can be said about it.
             return OwnerIs::There;
         };
         let found =
@@ -288,6 +302,23 @@ impl Server {
             }
             Some(_) => OwnerIs::There,
         }
+    }
+
+    fn waits_for_dependents(&self, key: &Key) -> bool {
+        let Some(entry) = self.get(key) else { return false };
+        let object: Value = serde_json::from_slice(&entry.bytes).unwrap_or_default();
+        object::is_leaving(&object) && object::finalizers(&object).contains(&FOREGROUND)
+    }
+
+    async fn unblock_owners(&self, resource: &Resource, key: &Key) -> Result<(), Refusal> {
+        self.rewrite(resource, key, |object| {
+            for owner in object["metadata"]["ownerReferences"].as_array_mut().into_iter().flatten() {
+                if owner["blockOwnerDeletion"] == true {
+                    owner["blockOwnerDeletion"] = json!(false);
+                }
+            }
+        })
+        .await
     }
 
     async fn forget_owners(&self, resource: &Resource, key: &Key, uids: &[String]) -> Result<(), Refusal> {
@@ -477,10 +508,14 @@ enum OwnerIs {
     Waiting,
 }
 
-/// Where an owner is, if its kind is served.
+/// Where an owner is, if that can be known.
 fn key_of_owner(registry: &Registry, owner: &Owner<'_>, namespace: &str) -> Option<Key> {
-    let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
-    let resource = registry.of_kind(group, owner.kind)?;
-    let namespace = if resource.namespaced { namespace } else { "" };
-    Some(Key::new(&resource.storage(), namespace, owner.name))
+    let (group, version) = owner.api_version.split_once('/').unwrap_or(("", owner.api_version));
+    let resource = registry.of_kind(group, version, owner.kind)?;
+    match (resource.namespaced, namespace) {
+        // Owned by something in a namespace without being in one: nobody can say which is meant.
+        (true, "") => None,
+        (true, namespace) => Some(Key::new(&resource.storage(), namespace, owner.name)),
+        (false, _) => Some(Key::new(&resource.storage(), "", owner.name)),
+    }
 }

@@ -36,9 +36,9 @@ impl Registry {
         self.resources.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
     }
 
-    /// A kind as owner references name it: by group and kind, in whatever version.
-    pub fn of_kind(&self, group: &str, kind: &str) -> Option<&Arc<Resource>> {
-        self.all().find(|resource| resource.group == group && resource.kind == kind)
+    /// A kind as owner references name it.
+    pub fn of_kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<Resource>> {
+        self.all().find(|found| found.group == group && found.version == version && found.kind == kind)
     }
 
     /// In the order of their groups, versions and names.
