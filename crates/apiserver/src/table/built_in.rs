@@ -181,7 +181,13 @@ fn lease(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![name(object), text(object, "/spec/holderIdentity").into(), age(object, now)]
 }
 
+/// The cells are the same in the form of either group.
 fn event(object: &Value, now: Timestamp) -> Vec<Value> {
+    let mut core = object.clone();
+    if object.get("regarding").is_some() {
+        crate::builtin::event_to_core(&mut core);
+    }
+    let object = &core;
     let first_of = |a: &'static str, b: &'static str| {
         let first = text(object, a);
         if first.is_empty() { text(object, b) } else { first }
