@@ -23,7 +23,7 @@ pub fn resources(crd: &Value) -> Result<Vec<Resource>, Vec<Cause>> {
     }
     let mut served = Vec::new();
     for (index, version) in versions.iter().enumerate() {
-        match custom(version) {
+        match custom(version, object::is_leaving(crd)) {
             Ok(custom) if version["served"] == true => {
                 served.push(resource(crd, version, stored.first().copied().unwrap_or_default(), custom));
             }
@@ -61,13 +61,14 @@ fn check_names(crd: &Value) -> Vec<Cause> {
     causes
 }
 
-fn custom(version: &Value) -> Result<Custom, String> {
+fn custom(version: &Value, leaving: bool) -> Result<Custom, String> {
     let openapi = &version["schema"]["openAPIV3Schema"];
     if !openapi.is_object() {
         return Err("schemas are required".to_owned());
     }
     let subresources = &version["subresources"];
     Ok(Custom {
+        leaving,
         schema: schema::Schema::new(openapi).map_err(|error| error.to_string())?,
         shapes: Shapes::new(openapi, &builtin::DEFINITIONS),
         has_status: subresources["status"].is_object(),

@@ -39,6 +39,8 @@ pub enum Rules {
 /// A kind that a CRD defines.
 #[derive(Debug)]
 pub struct Custom {
+    /// Its definition is being deleted: no more are made.
+    pub leaving: bool,
     pub schema: schema::Schema,
     pub shapes: Shapes,
     pub has_status: bool,

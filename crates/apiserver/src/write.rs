@@ -126,6 +126,7 @@ impl Server {
     ) -> Result<Bytes, Refusal> {
         let resource = &call.resource;
         self.check_namespace(call, &mut object)?;
+        check_kind_stays(resource, object::name(&object))?;
         if !matches!(object::meta(&object, "resourceVersion"), "" | "0") {
             return Err(Refusal::internal("resourceVersion should not be set on objects to be created"));
         }
@@ -326,6 +327,17 @@ fn check_definition(resource: &Resource, object: &Value) -> Result<(), Refusal> 
     match crd::resources(object) {
         Err(causes) if definition => {
             Err(Refusal::invalid(&resource.group, &resource.kind, object::name(object), &causes))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// No object of a kind is made whose definition is being deleted: it would never be empty.
+fn check_kind_stays(resource: &Resource, name: &str) -> Result<(), Refusal> {
+    match &resource.rules {
+        Rules::Custom(custom) if custom.leaving => {
+            let why = "create not allowed while custom resource definition is terminating";
+            Err(Refusal::forbidden(resource.about(name), why))
         }
         _ => Ok(()),
     }
