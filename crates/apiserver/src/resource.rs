@@ -317,10 +317,14 @@ impl Resource {
                 .replace("regarding.", "involvedObject.")
                 .replace("reportingController", "reportingComponent");
             fields.push((name.clone(), selected(stored, &path)));
-            if self.plural == "events" && path == *name {
+            if self.plural == "events" {
                 let newer = path.replace("involvedObject.", "regarding.").replace("Component", "Controller");
-                fields.push((newer, selected(stored, &path)));
+                let other = if path == *name { newer } else { path.clone() };
+                fields.push((other, selected(stored, &path)));
             }
+        }
+        if self.group == "events.k8s.io" {
+            fields.push(("source".to_owned(), selected(stored, "source")));
         }
         fields
     }
