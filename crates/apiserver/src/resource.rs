@@ -263,6 +263,11 @@ impl Resource {
                 causes.extend(custom.scale.as_ref().and_then(|scale| replicas_misfit(&scale.spec, new)));
                 let verdict = custom.schema.judge(new, old);
                 causes.extend(verdict.violations.iter().map(violated));
+                if let Some(scale) = &custom.scale {
+                    let spec = (part != Part::Status).then_some(&scale.spec);
+                    let paths = spec.into_iter().chain([&scale.status]);
+                    causes.extend(paths.filter_map(|path| replicas_out_of_range(path, new)));
+                }
                 if verdict.rules_were_skipped {
                     let why = "some validation rules were not checked because the object was invalid; correct the \
                                existing errors to complete validation";
@@ -340,6 +345,17 @@ fn selected(object: &Value, path: &str) -> String {
         (_, Some(Value::Null) | None) => String::new(),
         (_, Some(other)) => other.to_string(),
     }
+}
+
+/// A number of replicas that no scale can say.
+fn replicas_out_of_range(path: &[String], object: &Value) -> Option<Cause> {
+    let number = path.iter().try_fold(object, |value, part| value.get(part))?.as_i64()?;
+    let why = match number {
+        ..0 => "should be a non-negative integer".to_owned(),
+        number if number > i64::from(i32::MAX) => format!("should be less than or equal to {}", i32::MAX),
+        _ => return None,
+    };
+    Some(Cause::invalid(format!(".{}", path.join(".")), &Value::from(number), &why))
 }
 
 /// The scale subresource could not read the number of replicas.
