@@ -11,6 +11,7 @@ mod cluster;
 mod crds;
 mod daemons;
 pub mod differential;
+mod embedded;
 mod error;
 mod flags;
 mod versions;
@@ -18,6 +19,7 @@ mod wait;
 
 pub use binaries::Binaries;
 pub use cluster::Cluster;
+pub use embedded::Embedded;
 pub use error::Error;
 pub use versions::Versions;
 pub use wait::eventually;
