@@ -139,7 +139,7 @@ impl<'a> Shape<'a> {
     }
 
     pub fn default(self) -> Option<&'a Value> {
-        self.here().default.as_ref().or(self.node().default.as_ref())
+        self.here().default.as_ref().or_else(|| self.node().default.as_ref())
     }
 
     /// An object that is replaced as a whole.
@@ -167,7 +167,7 @@ impl<'a> Shape<'a> {
 
     /// The field by which a strategic merge patch knows an element of this list.
     pub fn patch_key(self) -> Option<&'a str> {
-        self.here().patch_key.as_deref().or(self.node().patch_key.as_deref())
+        self.here().patch_key.as_deref().or_else(|| self.node().patch_key.as_deref())
     }
 
     /// Whether a strategic merge patch merges this list or map (`merge`), and whether it drops what it does not name

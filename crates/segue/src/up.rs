@@ -26,7 +26,7 @@ use crate::output::{self, Answer, Error, Format};
 
 Listens on loopback only. The state stays in the directory; nothing else on this machine is touched.")]
 pub(crate) struct Args {
-    /// Where the state is kept; by default `segue` below $XDG_STATE_HOME or ~/.local/state
+    /// Where the state is kept; by default `segue` below the state directory of XDG, or ~/.local/state
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
     /// The port on 127.0.0.1; 0 takes any that is free
@@ -114,10 +114,8 @@ async fn told_to_stop() -> io::Result<()> {
 
 /// What every cluster has, and the kinds that we serve.
 async fn furnish(server: &Server) -> Result<(), Error> {
-    for name in ["default", "kube-system"] {
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        apply(server, &format!("/api/v1/namespaces/{name}"), &namespace).await?;
-    }
+    let refused = |refusal: Refusal| Error::Up { what: "furnish the API", why: refusal.message().to_owned() };
+    server.furnish().await.map_err(refused)?;
     for kind in api::KINDS {
         let definition = kind.crd();
         let name = definition["metadata"]["name"].as_str().unwrap_or_default().to_owned();

@@ -2,12 +2,12 @@
 // clippy.toml allows unwrap and panic in tests, but does not know a helper of tests for one.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod embedded;
+mod recordings;
 
 use std::{env, fs, sync::Arc};
 
 use testbed::{
-    Cluster,
+    Cluster, Embedded,
     differential::{Recording, Runner, Sequence, compare, compare_both, prepare},
 };
 use tokio::{sync::Semaphore, task::JoinSet};
@@ -20,7 +20,8 @@ const AT_ONCE: usize = 64;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn random_requests_are_answered_alike() {
-    let (real, ours) = (Cluster::shared().await.client(), embedded::client());
+    let embedded = Embedded::start().await.unwrap();
+    let (real, ours) = (Cluster::shared().await.client(), embedded.client());
     prepare(&real).await.unwrap();
     prepare(&ours).await.unwrap();
     let places = Arc::new(Semaphore::new(AT_ONCE));
@@ -50,12 +51,12 @@ async fn random_requests_are_answered_alike() {
 async fn the_recordings_are_what_a_kube_apiserver_answers() {
     let real = Cluster::shared().await.client();
     prepare(&real).await.unwrap();
-    for (name, recording) in embedded::recordings() {
+    for (name, recording) in recordings::all() {
         let mut runner = Runner::new(real.clone(), &format!("recorded-{name}")).await.unwrap();
         let answers = runner.run(&recording.sequence).await.unwrap();
         if env::var_os("SEGUE_UPDATE").is_some() {
             let text = Recording { sequence: recording.sequence, answers }.text();
-            fs::write(embedded::folder().join(format!("{name}.json")), text).unwrap();
+            fs::write(recordings::folder().join(format!("{name}.json")), text).unwrap();
         } else {
             let differences = compare(&recording.sequence, &recording.answers, &answers);
             assert!(differences.is_empty(), "{name}: {:#?}", differences.first());

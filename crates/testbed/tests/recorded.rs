@@ -2,16 +2,20 @@
 // clippy.toml allows unwrap and panic in tests, but does not know a helper of tests for one.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod embedded;
+mod recordings;
 
-use testbed::differential::{Runner, compare, prepare};
+use testbed::{
+    Embedded,
+    differential::{Runner, compare, prepare},
+};
 use tokio::task::JoinSet;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn recorded_requests_are_answered_as_they_were() {
-    let ours = embedded::client();
+    let embedded = Embedded::start().await.unwrap();
+    let ours = embedded.client();
     prepare(&ours).await.unwrap();
-    let recordings = embedded::recordings();
+    let recordings = recordings::all();
     assert!(!recordings.is_empty());
     // At once: each waits for its watches to end.
     let mut running = JoinSet::new();
@@ -31,7 +35,7 @@ async fn recorded_requests_are_answered_as_they_were() {
 /// The meter works: an answer that is changed is noticed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changed_answer_is_a_difference() {
-    let (_, mut recording) = embedded::recordings().swap_remove(0);
+    let (_, mut recording) = recordings::all().swap_remove(0);
     let expected = recording.answers.clone();
     recording.answers[0].code += 1;
     assert_eq!(compare(&recording.sequence, &expected, &recording.answers).len(), 1);

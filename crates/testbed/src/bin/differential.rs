@@ -9,11 +9,10 @@ use std::{
     sync::Arc,
 };
 
-use apiserver::{InProcess, Server, store, world::Machine};
 use kube::Client;
 use serde_json::json;
 use testbed::{
-    Cluster, Error,
+    Cluster, Embedded, Error,
     differential::{Difference, Recording, Sequence, compare_both, prepare},
 };
 use tokio::{sync::Semaphore, task::JoinSet};
@@ -30,7 +29,8 @@ async fn main() -> Result<(), Error> {
         return print_sequence(first, usize::try_from(length).unwrap_or(40));
     }
     let real = Cluster::shared().await.client();
-    let ours = embedded();
+    let embedded = Embedded::start().await?;
+    let ours = embedded.client();
     prepare(&real).await?;
     prepare(&ours).await?;
 
@@ -68,12 +68,6 @@ fn print_sequence(seed: u64, length: usize) -> Result<(), Error> {
     io::stdout()
         .write_all(recording.text().as_bytes())
         .map_err(|source| Error::Io { action: "print".to_owned(), source })
-}
-
-fn embedded() -> Client {
-    let server = Server::new(store::Store::memory(store::History::default()), Arc::new(Machine), Vec::new());
-    tokio::spawn(server.clone().keep_collecting());
-    Client::new(InProcess::new(server), "default")
 }
 
 async fn one(
