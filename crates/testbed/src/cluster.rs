@@ -16,6 +16,7 @@ use serde_json::json;
 use tokio::{
     net::{TcpSocket, TcpStream},
     sync::OnceCell,
+    time::Instant,
 };
 
 use crate::{
@@ -25,6 +26,21 @@ use crate::{
 
 /// Generous: a loaded machine is no reason to fail, and a process that ends is noticed at once.
 const START: Duration = Duration::from_mins(2);
+
+/// What a control plane consists of. The default is what a test wants.
+#[derive(Debug, Clone, Copy)]
+pub struct Parts {
+    /// etcd waits for the disk, as in production. Of no use to a test: its data never outlives it.
+    pub fsync: bool,
+    /// kube-controller-manager and the Gateway API, beside etcd and kube-apiserver.
+    pub controllers: bool,
+}
+
+impl Default for Parts {
+    fn default() -> Self {
+        Self { fsync: false, controllers: true }
+    }
+}
 
 /// etcd, kube-apiserver and kube-controller-manager, with the Gateway API installed.
 ///
@@ -37,6 +53,7 @@ pub struct Cluster {
     binaries: Binaries,
     layout: Layout,
     config: Config,
+    ready_in: Duration,
     /// Held so that nobody else is given these ports.
     _ports: [TcpSocket; 2],
 }
@@ -44,10 +61,17 @@ pub struct Cluster {
 impl Cluster {
     /// Starts a control plane of its own. The first call on a machine builds the programs, which takes minutes.
     pub async fn start() -> Result<Self, Error> {
+        Self::start_with(Parts::default()).await
+    }
+
+    /// The same, with other parts.
+    pub async fn start_with(parts: Parts) -> Result<Self, Error> {
         let binaries = blocking(Binaries::locate).await?;
         let mut daemons = Daemons::new()?;
-        match boot(&binaries, &mut daemons).await {
-            Ok((layout, config, ports)) => Ok(Self { daemons, binaries, layout, config, _ports: ports }),
+        match boot(&binaries, &mut daemons, parts).await {
+            Ok(Booted { layout, config, ready_in, ports }) => {
+                Ok(Self { daemons, binaries, layout, config, ready_in, _ports: ports })
+            }
             Err(error) => {
                 daemons.keep_logs();
                 Err(error)
@@ -118,32 +142,54 @@ impl Cluster {
         self.daemons.processes()
     }
 
+    /// The numbers of etcd and kube-apiserver alone.
+    pub fn servers(&self) -> Vec<u32> {
+        self.daemons.named(&["etcd", "kube-apiserver"])
+    }
+
+    /// How long it took from the start of etcd until kube-apiserver said that it is ready.
+    pub fn ready_in(&self) -> Duration {
+        self.ready_in
+    }
+
     /// The directory with everything it wrote.
     pub fn directory(&self) -> &Path {
         self.daemons.directory()
     }
 }
 
+struct Booted {
+    layout: Layout,
+    config: Config,
+    ready_in: Duration,
+    ports: [TcpSocket; 2],
+}
+
 /// One after the other, each when the one it depends on answers.
-async fn boot(binaries: &Binaries, daemons: &mut Daemons) -> Result<(Layout, Config, [TcpSocket; 2]), Error> {
+async fn boot(binaries: &Binaries, daemons: &mut Daemons, parts: Parts) -> Result<Booted, Error> {
     let ports = [reserve()?, reserve()?];
     let layout = lay_out(daemons.state(), port(&ports[0])?, port(&ports[1])?)?;
-    daemons.spawn("etcd", &binaries.etcd(), layout.etcd())?;
+    let began = Instant::now();
+    daemons.spawn("etcd", &binaries.etcd(), layout.etcd(parts.fsync))?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, layout.etcd_port));
     ready("etcd listening", daemons, async || TcpStream::connect(address).await.is_ok()).await?;
 
     daemons.spawn("kube-apiserver", &binaries.apiserver(), layout.apiserver())?;
-    let folder = binaries.gateway_crds().to_owned();
-    let definitions = blocking(move || crds::read(&folder)).await?;
     let config = load(&layout.kubeconfig).await?;
     let client = Client::try_from(config.clone()).map_err(Error::kube("make a client"))?;
     ready("kube-apiserver ready", daemons, async || answers(&client, "/readyz").await).await?;
+    let ready_in = began.elapsed();
+    if !parts.controllers {
+        return Ok(Booted { layout, config, ready_in, ports });
+    }
 
+    let folder = binaries.gateway_crds().to_owned();
+    let definitions = blocking(move || crds::read(&folder)).await?;
     // Before the controllers: the garbage collector looks for new kinds only every 30 seconds.
     crds::install(&client, &definitions).await?;
     daemons.spawn("kube-controller-manager", &binaries.controller_manager(), layout.controller_manager())?;
     ready_for_pods(&client, "default", daemons).await?;
-    Ok((layout, config, ports))
+    Ok(Booted { layout, config, ready_in, ports })
 }
 
 /// Asks until the answer is yes, or one of the processes has ended.

@@ -57,6 +57,11 @@ impl Daemons {
         self.daemons.iter().flat_map(|daemon| [daemon.id, daemon.supervisor.id()]).collect()
     }
 
+    /// The processes of these names.
+    pub(crate) fn named(&self, names: &[&str]) -> Vec<u32> {
+        self.daemons.iter().filter(|daemon| names.contains(&daemon.name)).map(|daemon| daemon.id).collect()
+    }
+
     /// Starts `program`; what it says goes to `logs/<name>.log`.
     pub(crate) fn spawn<A: AsRef<OsStr>>(
         &mut self,

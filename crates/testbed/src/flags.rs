@@ -21,8 +21,8 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// No fsync: the data never outlives the process. Peers: none, so any port.
-    pub(crate) fn etcd(&self) -> Vec<String> {
+    /// Without fsync where the data never outlives the process. Peers: none, so any port.
+    pub(crate) fn etcd(&self, fsync: bool) -> Vec<String> {
         let client = format!("http://127.0.0.1:{}", self.etcd_port);
         vec![
             flag("data-dir", self.state.join("etcd").display()),
@@ -30,7 +30,7 @@ impl Layout {
             flag("advertise-client-urls", &client),
             flag("listen-peer-urls", "http://127.0.0.1:0"),
             flag("socket-reuse-port", true),
-            flag("unsafe-no-fsync", true),
+            flag("unsafe-no-fsync", !fsync),
             flag("log-level", "warn"),
         ]
     }
