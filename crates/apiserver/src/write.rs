@@ -1,5 +1,5 @@
 //! Create, update and patch: from what a client sent to what is stored.
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -248,7 +248,7 @@ impl Server {
         }
         let stored = to_stored(resource, &new);
         if writer.dry_run {
-            let mut shown = stored;
+            let mut shown = stored.into_owned();
             object::copy_meta(&mut shown, old, "resourceVersion");
             return Ok(shown.to_string().into());
         }
@@ -323,13 +323,12 @@ fn owned(
 
 /// A definition that could not be served is refused.
 fn check_definition(resource: &Resource, object: &Value) -> Result<(), Refusal> {
-    let definition = resource.is_built_in("apiextensions.k8s.io", "CustomResourceDefinition");
-    match crd::resources(object) {
-        Err(causes) if definition => {
-            Err(Refusal::invalid(&resource.group, &resource.kind, object::name(object), &causes))
-        }
-        _ => Ok(()),
+    if !resource.is_built_in("apiextensions.k8s.io", "CustomResourceDefinition") {
+        return Ok(());
     }
+    crd::resources(object)
+        .map(drop)
+        .map_err(|causes| Refusal::invalid(&resource.group, &resource.kind, object::name(object), &causes))
 }
 
 /// No object of a kind is made whose definition is being deleted: it would never be empty.
@@ -412,20 +411,23 @@ pub(crate) fn is_done(object: &Value) -> bool {
         && object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or_default() == 0
 }
 
-/// From the version of a request to the one that is stored.
-pub(crate) fn to_stored(resource: &Resource, object: &Value) -> Value {
-    let mut object = object.clone();
+/// From the version of a request to the one that is stored: of nearly all objects, the same.
+pub(crate) fn to_stored<'a>(resource: &Resource, object: &'a Value) -> Cow<'a, Value> {
+    let mut object = Cow::Borrowed(object);
     if resource.group == "events.k8s.io" {
-        builtin::event_to_core(&mut object);
+        builtin::event_to_core(object.to_mut());
     } else if resource.version != resource.stored_version {
-        object["apiVersion"] = json!(crate::resource::api_version(&resource.group, &resource.stored_version));
+        let stored = crate::resource::api_version(&resource.group, &resource.stored_version);
+        object.to_mut()["apiVersion"] = json!(stored);
     }
     object
 }
 
 pub(crate) fn draft(resource: &Resource, stored: &Value) -> Result<Draft, Refusal> {
-    let mut plain = stored.clone();
-    object::remove_meta(&mut plain, "resourceVersion");
+    let mut plain = Cow::Borrowed(stored);
+    if plain["metadata"].get("resourceVersion").is_some() {
+        object::remove_meta(plain.to_mut(), "resourceVersion");
+    }
     let draft = Draft::new(&plain).map_err(|error| Refusal::internal(error.to_string()))?;
     Ok(draft.with_fields(resource.fields(&plain)))
 }
