@@ -186,12 +186,13 @@ pub fn update(
     }
     let typed = Typed::object(shape);
     // What does not fit its schema cannot be compared: nobody owns it any more.
-    if !validate::fits(typed, &managed::stripped(&new)) {
+    let after = managed::stripped(&new);
+    if !validate::fits(typed, &after) {
         return managed::write(new, Owners::new());
     }
     let write = write(typed, manager, Operation::Update, reset, now);
     let before = old.map_or_else(|| typed::nothing(shape), managed::stripped);
-    let mut owners = write.update(&before, &managed::stripped(&new), owners);
+    let mut owners = write.update(&before, &after, owners);
     managed::cap(&mut owners);
     let new = managed::write(new, owners);
     match old {
