@@ -74,11 +74,12 @@ pub fn same(a: &Value, b: &Value) -> bool {
 }
 
 fn same_meta(a: Option<&Value>, b: Option<&Value>) -> bool {
-    let fields = |meta: Option<&Value>| -> Vec<(String, Value)> {
-        let meta = meta.and_then(Value::as_object).into_iter().flatten();
-        meta.filter(|(key, _)| *key != "resourceVersion").map(|(k, v)| (k.clone(), v.clone())).collect()
-    };
-    fields(a) == fields(b)
+    fields_of(a).eq(fields_of(b))
+}
+
+fn fields_of(meta: Option<&Value>) -> impl Iterator<Item = (&String, &Value)> {
+    let meta = meta.and_then(Value::as_object).into_iter().flatten();
+    meta.filter(|(key, _)| *key != "resourceVersion")
 }
 
 /// A reference to an owner, read.
