@@ -26,7 +26,8 @@ pub fn read(bytes: &[u8], yaml: bool) -> Result<Sent, Refusal> {
     }
     let duplicates = RefCell::default();
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let value = Place { path: String::new(), duplicates: &duplicates }.deserialize(&mut reader);
+    let value =
+        Place { above: None, step: Step::Field(""), duplicates: &duplicates }.deserialize(&mut reader);
     let value = value.and_then(|value| reader.end().map(|()| value));
     let value = value.map_err(|error| Refusal::bad_request(format!("the body is not JSON: {error}")))?;
     Ok(Sent { value, duplicates: duplicates.into_inner() })
@@ -40,9 +41,33 @@ fn from_yaml(bytes: &[u8]) -> Result<Sent, Refusal> {
 }
 
 /// Reads a value as `serde_json` does, and takes note of fields that come twice.
+#[derive(Clone, Copy)]
 struct Place<'a> {
-    path: String,
+    above: Option<&'a Self>,
+    step: Step<'a>,
     duplicates: &'a RefCell<Vec<String>>,
+}
+
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    Field(&'a str),
+    Item(usize),
+}
+
+impl<'a> Place<'a> {
+    fn below(&'a self, step: Step<'a>) -> Self {
+        Self { above: Some(self), step, duplicates: self.duplicates }
+    }
+
+    /// Only spelled out for what is reported.
+    fn path(&self) -> String {
+        let above = self.above.map(Self::path).unwrap_or_default();
+        match self.step {
+            Step::Field(name) if above.is_empty() => name.to_owned(),
+            Step::Field(name) => format!("{above}.{name}"),
+            Step::Item(index) => format!("{above}[{index}]"),
+        }
+    }
 }
 
 impl<'de> DeserializeSeed<'de> for Place<'_> {
@@ -91,8 +116,7 @@ impl<'de> Visitor<'de> for Place<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
         loop {
-            let path = format!("{}[{}]", self.path, list.len());
-            match items.next_element_seed(Place { path, duplicates: self.duplicates })? {
+            match items.next_element_seed(self.below(Step::Item(list.len())))? {
                 Some(item) => list.push(item),
                 None => return Ok(Value::Array(list)),
             }
@@ -102,12 +126,11 @@ impl<'de> Visitor<'de> for Place<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
         while let Some(name) = fields.next_key::<String>()? {
-            let dot = if self.path.is_empty() { "" } else { "." };
-            let path = format!("{}{dot}{name}", self.path);
+            let place = self.below(Step::Field(&name));
             if object.contains_key(&name) {
-                self.duplicates.borrow_mut().push(path.clone());
+                self.duplicates.borrow_mut().push(place.path());
             }
-            let value = fields.next_value_seed(Place { path, duplicates: self.duplicates })?;
+            let value = fields.next_value_seed(place)?;
             object.insert(name, value);
         }
         Ok(Value::Object(object))
