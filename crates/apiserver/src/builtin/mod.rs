@@ -29,7 +29,10 @@ mod strategy;
 pub mod structs;
 mod validate;
 
-use std::sync::LazyLock;
+use std::{
+    collections::HashMap,
+    sync::{LazyLock, OnceLock},
+};
 
 use serde_json::{Map, Value};
 
@@ -107,16 +110,15 @@ pub struct BuiltIn {
 impl BuiltIn {
     /// The shape of the kind's objects.
     pub fn shapes(&self) -> &'static Shapes {
-        static SHAPES: LazyLock<Vec<(&'static str, Shapes)>> = LazyLock::new(|| {
-            let read = |kind: &BuiltIn| {
-                let schema = DEFINITIONS.get(kind.definition).unwrap_or(&Value::Null);
-                (kind.definition, Shapes::new(schema, &DEFINITIONS))
-            };
-            KINDS.iter().map(read).collect()
-        });
+        // Each when it is first needed: all of them would take most of the time of a start.
+        static SHAPES: LazyLock<HashMap<&'static str, OnceLock<Shapes>>> =
+            LazyLock::new(|| KINDS.iter().map(|kind| (kind.definition, OnceLock::new())).collect());
         static NOTHING: LazyLock<Shapes> = LazyLock::new(|| Shapes::new(&Value::Null, &Map::new()));
-        let found = SHAPES.iter().find(|(definition, _)| *definition == self.definition);
-        found.map_or(&NOTHING, |(_, shapes)| shapes)
+        let read = || {
+            let schema = DEFINITIONS.get(self.definition).unwrap_or(&Value::Null);
+            Shapes::new(schema, &DEFINITIONS)
+        };
+        SHAPES.get(self.definition).map_or(&NOTHING, |shapes| shapes.get_or_init(read))
     }
 
     /// The `apiVersion` of the kind's objects.
