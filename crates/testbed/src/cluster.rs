@@ -166,11 +166,11 @@ struct Booted {
 }
 
 /// One after the other, each when the one it depends on answers.
-async fn boot(binaries: &Binaries, daemons: &mut Daemons, parts: Parts) -> Result<Booted, Error> {
+async fn boot(binaries: &Binaries, daemons: &mut Daemons, wanted: Parts) -> Result<Booted, Error> {
     let ports = [reserve()?, reserve()?];
     let layout = lay_out(daemons.state(), port(&ports[0])?, port(&ports[1])?)?;
     let began = Instant::now();
-    daemons.spawn("etcd", &binaries.etcd(), layout.etcd(parts.fsync))?;
+    daemons.spawn("etcd", &binaries.etcd(), layout.etcd(wanted.fsync))?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, layout.etcd_port));
     ready("etcd listening", daemons, async || TcpStream::connect(address).await.is_ok()).await?;
 
@@ -179,7 +179,7 @@ async fn boot(binaries: &Binaries, daemons: &mut Daemons, parts: Parts) -> Resul
     let client = Client::try_from(config.clone()).map_err(Error::kube("make a client"))?;
     ready("kube-apiserver ready", daemons, async || answers(&client, "/readyz").await).await?;
     let ready_in = began.elapsed();
-    if !parts.controllers {
+    if !wanted.controllers {
         return Ok(Booted { layout, config, ready_in, ports });
     }
 

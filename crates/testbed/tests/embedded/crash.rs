@@ -259,7 +259,7 @@ async fn kill(kills: u64) {
     let mut writers: Vec<Writer> = (0..WRITERS).map(|number| Writer::new(number, 1)).collect();
     let (mut newest, mut count, mut acknowledged) = (0, 0, 0);
     for life in 0..=kills {
-        let last = life == kills;
+        let over = life == kills;
         let life = Life::begin(directory.path(), dice.u64(1..=MOST_ACKNOWLEDGED)).await;
         let client = life.client();
         if newest == 0 {
@@ -272,7 +272,7 @@ async fn kill(kills: u64) {
         let found: BTreeMap<String, Value> =
             items.map(|item| (item["metadata"]["name"].as_str().unwrap().to_owned(), item.clone())).collect();
         let mut revisions = BTreeSet::new();
-        let (least, open) = writers.iter_mut().fold((count, 0), |(least, open), writer| {
+        let (told, open) = writers.iter_mut().fold((count, 0), |(told, open), writer| {
             writer.inspect(&found);
             for revision in std::mem::take(&mut writer.known.revisions) {
                 assert!(revision > newest, "{revision} was there before");
@@ -280,18 +280,15 @@ async fn kill(kills: u64) {
                 acknowledged += 1;
             }
             let known = &mut writer.known;
-            (least + std::mem::take(&mut known.counted), open + std::mem::take(&mut known.counting))
+            (told + std::mem::take(&mut known.counted), open + std::mem::take(&mut known.counting))
         });
         assert!(revision(&list) >= revisions.last().copied().unwrap_or(newest), "revisions went back");
         newest = revision(&list);
         count = counted(&found[COUNTER]);
-        assert!(
-            (least..=least + open).contains(&count),
-            "{count} counted, {least} acknowledged, {open} open"
-        );
+        assert!((told..=told + open).contains(&count), "{count} counted, {told} acknowledged, {open} open");
         let known: usize = writers.iter().map(|writer| writer.known.objects.len()).sum();
         assert_eq!(found.len(), known + 1, "nothing is there that nobody wrote");
-        if last {
+        if over {
             life.process.lock().unwrap().kill().unwrap();
         } else {
             let mut writing = JoinSet::new();
