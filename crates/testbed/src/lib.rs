@@ -18,9 +18,8 @@ mod versions;
 mod wait;
 
 pub use binaries::Binaries;
-pub use cluster::Cluster;
-pub use embedded::Embedded;
 pub use cluster::{Cluster, Parts};
+pub use embedded::Embedded;
 pub use error::Error;
 pub use versions::Versions;
 pub use wait::eventually;
