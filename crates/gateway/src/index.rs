@@ -1,0 +1,78 @@
+//! What the API has, followed by one watch for each kind.
+use std::{
+    collections::BTreeSet,
+    pin::pin,
+    sync::{Mutex, PoisonError},
+};
+
+use futures_util::StreamExt;
+use kube::{
+    Api, Client,
+    core::{ApiResource, DynamicObject},
+    runtime::{
+        WatchStreamExt,
+        watcher::{self, Config, Event, watcher},
+    },
+};
+use tokio::sync::Notify;
+
+use crate::world::{Kind, Name, Objects, World};
+
+/// The world as far as it is known, and a bell for when it changes. Many changes before anybody looks are one ring.
+#[derive(Debug, Default)]
+pub struct Index {
+    known: Mutex<(World, BTreeSet<Kind>)>,
+    changed: Notify,
+}
+
+impl Index {
+    /// Returns once something changed since the last return.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// The world, once every kind was listed: half a world would be a table with half the routes.
+    pub fn world(&self) -> Option<World> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        (known.1.len() == Kind::ALL.len()).then(|| known.0.clone())
+    }
+
+    fn change(&self, change: impl FnOnce(&mut World, &mut BTreeSet<Kind>)) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let (world, listed) = &mut *known;
+        change(world, listed);
+        self.changed.notify_one();
+    }
+
+    /// Follows one kind for ever.
+    pub async fn follow(&self, kind: Kind, client: Client) {
+        let api: Api<DynamicObject> = Api::all_with(client, &ApiResource::from_gvk(&kind.gvk()));
+        let mut events = pin!(watcher(api, Config::default()).default_backoff());
+        let mut listed = Objects::new();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Init) => listed.clear(),
+                Ok(Event::InitApply(object)) => drop(listed.insert(Name::of(&object), object.into())),
+                Ok(Event::InitDone) => {
+                    let all = std::mem::take(&mut listed);
+                    self.change(|world, done| {
+                        world.replace(kind, all);
+                        done.insert(kind);
+                    });
+                }
+                Ok(Event::Apply(object)) => self.change(|world, _| world.put(kind, object)),
+                Ok(Event::Delete(object)) => self.change(|world, _| world.remove(kind, &Name::of(&object))),
+                // A kind that is not installed has no objects. The watch goes on and finds them when it is.
+                Err(error) if is_unknown(&error) => self.change(|_, done| {
+                    done.insert(kind);
+                }),
+                // What is known stays; the watch tries again.
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+fn is_unknown(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
+}

@@ -1,0 +1,161 @@
+//! Load, and what became of it.
+//!
+//! Open loop: requests start by the clock, whether or not the ones before were answered, as those of many clients do.
+//! A closed loop would wait with the server and never see how many it kept waiting.
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, header};
+use http_body_util::{BodyExt, Empty};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior, interval},
+};
+
+use crate::{
+    pool::{Limits, Pool, Unanswered},
+    proxy::REASON,
+};
+
+/// How a request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Ok,
+    /// The server itself answered so.
+    AppError,
+    /// The platform's fault: refused, reset, or an error that the gateway says is its own.
+    Failed,
+    /// The answer began and broke off: the platform's fault too.
+    Truncated,
+}
+
+/// What is asked for.
+#[derive(Debug, Clone)]
+pub struct Target {
+    pub address: SocketAddr,
+    pub host: String,
+    pub path: String,
+    /// A new connection for every request, as for a Service that is chosen by connection.
+    pub fresh: bool,
+}
+
+/// How requests ended, so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tallied {
+    pub ok: u64,
+    pub app_errors: u64,
+    pub failed: u64,
+    pub truncated: u64,
+}
+
+impl Tallied {
+    pub fn requests(&self) -> u64 {
+        self.ok + self.app_errors + self.failed + self.truncated
+    }
+}
+
+/// A client. Cheap to clone; every clone counts together.
+#[derive(Debug, Clone)]
+pub struct Client(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    target: Target,
+    pool: Pool,
+    counts: [AtomicU64; 4],
+}
+
+impl Client {
+    pub fn new(target: Target) -> Self {
+        Self(Arc::new(Inner { target, pool: Pool::default(), counts: Default::default() }))
+    }
+
+    pub fn tallied(&self) -> Tallied {
+        let [ok, app_errors, failed, truncated] = self.0.counts.each_ref().map(|count| count.load(Relaxed));
+        Tallied { ok, app_errors, failed, truncated }
+    }
+
+    /// One request, to the end of its answer.
+    pub async fn ask(&self) -> (Outcome, Bytes) {
+        let (outcome, body) = self.0.ask().await;
+        self.0.counts[outcome as usize].fetch_add(1, Relaxed);
+        (outcome, body)
+    }
+
+    /// So many requests, `at_once` of them at a time: a closed loop, for how much goes through.
+    pub async fn ask_many(&self, requests: u64, at_once: usize) {
+        let left = Arc::new(AtomicU64::new(requests));
+        let mut askers = JoinSet::new();
+        for _ in 0..at_once {
+            let (client, left) = (self.clone(), Arc::clone(&left));
+            askers.spawn(async move {
+                while left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
+                    client.ask().await;
+                }
+            });
+        }
+        while askers.join_next().await.is_some() {}
+    }
+
+    /// So many requests a second until `stop`, then waits for the last answers.
+    pub async fn ask_steadily(&self, per_second: u32, stop: impl Future<Output = ()>) {
+        let mut ticks = interval(Duration::from_secs(1) / per_second.max(1));
+        // What a busy machine delayed is caught up with: the number of requests is that of the clock.
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+        let mut asking = JoinSet::new();
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            tokio::select! {
+                () = &mut stop => break,
+                Some(_) = asking.join_next() => {}
+                _ = ticks.tick() => {
+                    let client = self.clone();
+                    asking.spawn(async move { client.ask().await });
+                }
+            }
+        }
+        while asking.join_next().await.is_some() {}
+    }
+
+    /// How many requests a second go through, `at_once` at a time.
+    pub async fn rate(&self, requests: u64, at_once: usize) -> f64 {
+        let begin = Instant::now();
+        self.ask_many(requests, at_once).await;
+        let requests = u32::try_from(requests).unwrap_or(u32::MAX);
+        f64::from(requests) / begin.elapsed().as_secs_f64()
+    }
+}
+
+impl Inner {
+    async fn ask(&self) -> (Outcome, Bytes) {
+        let Target { address, host, path, fresh } = &self.target;
+        let limits = Limits { connect: Duration::from_secs(10), idle: Duration::from_mins(1) };
+        let request = Request::get(path).header(header::HOST, host);
+        let request = if *fresh { request.header(header::CONNECTION, "close") } else { request };
+        let Ok(request) = request.body(Empty::new().map_err(|never| match never {}).boxed_unsync()) else {
+            return (Outcome::Failed, Bytes::new());
+        };
+        let (response, connection) = match self.pool.send(*address, request, limits).await {
+            Ok(answered) => answered,
+            Err(Unanswered::Unsent(_) | Unanswered::Lost) => return (Outcome::Failed, Bytes::new()),
+        };
+        let (head, body) = response.into_parts();
+        let Ok(body) = body.collect().await else { return (Outcome::Truncated, Bytes::new()) };
+        if !fresh {
+            self.pool.put(connection);
+        }
+        let outcome = match head.status.as_u16() {
+            _ if head.headers.contains_key(REASON) => Outcome::Failed,
+            400.. => Outcome::AppError,
+            _ => Outcome::Ok,
+        };
+        (outcome, body.to_bytes())
+    }
+}

@@ -1,0 +1,179 @@
+//! The rules of a route: read once, refused as a whole when one part is not supported.
+use std::time::Duration;
+
+use http::{HeaderName, Method};
+
+use super::{Backend, Match, PathMatch, Rule, ServicePort, verdict::Condition};
+use crate::{
+    kinds::{BackendRef, GROUP, GrantSpec, MatchSpec, RouteSpec, RuleSpec, ServiceSpec},
+    world::{Kind, Name, World, spec},
+};
+
+/// A route that was read: its rules with their matches, and whether every reference leads somewhere.
+#[derive(Debug, Clone)]
+pub struct Read {
+    pub rules: Vec<(Rule, Vec<Match>)>,
+    pub resolved: Condition,
+}
+
+/// Reads the rules. What is not supported is said, never ignored: a filter that is skipped is a request that is wrong.
+pub fn read(name: &Name, route: &RouteSpec, world: &World) -> Result<Read, String> {
+    let mut unresolved = None;
+    let mut rules = Vec::new();
+    for (place, rule) in route.rules.iter().enumerate() {
+        let whole = vec![MatchSpec::default()];
+        let matches = if rule.matches.is_empty() { &whole } else { &rule.matches };
+        let matches: Result<Vec<Match>, String> = matches.iter().map(read_match).collect();
+        let backends = rule.backend_refs.iter().map(|backend| {
+            let target = resolve(name, backend, world).map_err(|why| unresolved.get_or_insert(why).kind).ok();
+            Backend { weight: backend.weight.unwrap_or(1), target }
+        });
+        let backends = backends.collect();
+        rules.push((read_rule(name, place, rule, backends)?, matches?));
+    }
+    let resolved = unresolved.unwrap_or_else(|| {
+        Condition::yes("ResolvedRefs", "ResolvedRefs", "every reference leads to a Service")
+    });
+    Ok(Read { rules, resolved })
+}
+
+fn read_rule(route: &Name, place: usize, rule: &RuleSpec, backends: Vec<Backend>) -> Result<Rule, String> {
+    let mut read = Rule {
+        route: route.clone(),
+        place,
+        backends,
+        request_headers: Vec::new(),
+        response_headers: Vec::new(),
+        timeout: None,
+    };
+    for filter in &rule.filters {
+        match (filter.r#type.as_str(), &filter.request_header_modifier, &filter.response_header_modifier) {
+            ("RequestHeaderModifier", Some(change), _) => read.request_headers.push(change.clone()),
+            ("ResponseHeaderModifier", _, Some(change)) => read.response_headers.push(change.clone()),
+            (other, ..) => return Err(format!("rules[{place}]: the filter {other} is not supported")),
+        }
+    }
+    if rule.backend_refs.iter().any(|backend| !backend.filters.is_empty()) {
+        return Err(format!("rules[{place}]: filters of one backend are not supported; those of a rule are"));
+    }
+    for text in [&rule.timeouts.request, &rule.timeouts.backend_request].into_iter().flatten() {
+        let limit = duration(text)
+            .ok_or_else(|| format!("rules[{place}]: {text} is not a duration like 10s or 1m30s"))?;
+        // Zero means none.
+        if !limit.is_zero() {
+            read.timeout = Some(read.timeout.map_or(limit, |other| other.min(limit)));
+        }
+    }
+    Ok(read)
+}
+
+fn read_match(spec: &MatchSpec) -> Result<Match, String> {
+    let exact = |what: &str, kind: Option<&str>| match kind.unwrap_or("Exact") {
+        "Exact" => Ok(()),
+        other => Err(format!("{what} matches of type {other} are not supported")),
+    };
+    let (kind, value) = match &spec.path {
+        Some(path) => (path.r#type.as_deref().unwrap_or("PathPrefix"), path.value.as_str()),
+        None => ("PathPrefix", "/"),
+    };
+    let path = match kind {
+        "Exact" => PathMatch::Exact(value.to_owned()),
+        "PathPrefix" => PathMatch::Prefix(value.trim_end_matches('/').to_owned()),
+        other => return Err(format!("path matches of type {other} are not supported")),
+    };
+    let mut headers: Vec<(HeaderName, String)> = Vec::new();
+    for header in &spec.headers {
+        exact("header", header.r#type.as_deref())?;
+        let name = HeaderName::from_bytes(header.name.as_bytes())
+            .map_err(|_| format!("{} is not the name of a header", header.name))?;
+        // Names are equal whatever their case; the first entry counts.
+        if headers.iter().all(|(known, _)| *known != name) {
+            headers.push((name, header.value.clone()));
+        }
+    }
+    let mut query = Vec::new();
+    for param in &spec.query_params {
+        exact("query parameter", param.r#type.as_deref())?;
+        query.push((param.name.clone(), param.value.clone()));
+    }
+    let method = spec.method.as_deref().map(|method| method.parse::<Method>());
+    let method = method.transpose().map_err(|_| "this method is not one".to_owned())?;
+    Ok(Match { path, method, headers, query })
+}
+
+fn resolve(route: &Name, backend: &BackendRef, world: &World) -> Result<ServicePort, Condition> {
+    let no = |reason, message: String| Err(Condition::no("ResolvedRefs", reason, message));
+    let group = backend.group.as_deref().unwrap_or_default();
+    let kind = backend.kind.as_deref().unwrap_or("Service");
+    if !group.is_empty() || kind != "Service" {
+        return no("InvalidKind", format!("{}: backends are Services, not {kind}", backend.name));
+    }
+    let service = Name::new(backend.namespace.as_deref().unwrap_or(&route.namespace), &backend.name);
+    if service.namespace != route.namespace && !granted(route, &service, world) {
+        return no("RefNotPermitted", format!("no ReferenceGrant in {} allows {service}", service.namespace));
+    }
+    let Some(object) = world.get(Kind::Service, &service) else {
+        return no("BackendNotFound", format!("there is no Service {service}"));
+    };
+    let spec: ServiceSpec = spec(object);
+    if spec.r#type.as_deref() == Some("ExternalName") {
+        return no("UnsupportedValue", format!("{service} is an ExternalName, which has no endpoints"));
+    }
+    match backend.port {
+        Some(port) if spec.ports.iter().any(|known| known.port == port) => Ok(ServicePort { service, port }),
+        Some(port) => no("BackendNotFound", format!("the Service {service} has no port {port}")),
+        None => no("BackendNotFound", format!("the reference to {service} names no port")),
+    }
+}
+
+fn granted(route: &Name, service: &Name, world: &World) -> bool {
+    let grants = world.all(Kind::Grant).iter().filter(|(name, _)| name.namespace == service.namespace);
+    grants.map(|(_, grant)| spec::<GrantSpec>(grant)).any(|grant| {
+        let from = grant
+            .from
+            .iter()
+            .any(|from| from.group == GROUP && from.kind == "HTTPRoute" && from.namespace == route.namespace);
+        let to = grant.to.iter().any(|to| {
+            to.group.is_empty()
+                && to.kind == "Service"
+                && to.name.as_ref().is_none_or(|name| *name == service.name)
+        });
+        from && to
+    })
+}
+
+/// A duration as the Gateway API writes it (GEP-2257): `1h30m`, `10s`, `500ms`.
+fn duration(text: &str) -> Option<Duration> {
+    let mut total = Duration::ZERO;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).filter(|digits| (1..=5).contains(digits))?;
+        let number: u64 = rest[..digits].parse().ok()?;
+        let unit = &rest[digits..];
+        let unit = &unit[..unit.find(|c: char| c.is_ascii_digit()).unwrap_or(unit.len())];
+        total += match unit {
+            "h" => Duration::from_secs(number * 3600),
+            "m" => Duration::from_secs(number * 60),
+            "s" => Duration::from_secs(number),
+            "ms" => Duration::from_millis(number),
+            _ => return None,
+        };
+        rest = &rest[digits + unit.len()..];
+    }
+    (!text.is_empty()).then_some(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_those_of_the_gateway_api() {
+        assert_eq!(duration("1h30m"), Some(Duration::from_mins(90)));
+        assert_eq!(duration("10s500ms"), Some(Duration::from_millis(10_500)));
+        assert_eq!(duration("0s"), Some(Duration::ZERO));
+        for wrong in ["", "10", "s", "1.5s", "-1s", "1d"] {
+            assert_eq!(duration(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What can be set.
+use std::{net::Ipv4Addr, time::Duration};
+
+use jiff::Timestamp;
+
+/// The settings of a gateway. The defaults are right for one machine.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The `controllerName` of the `GatewayClass`es that are ours.
+    pub controller: String,
+    /// The first two numbers of the addresses given to Gateways that ask for none.
+    pub addresses: [u8; 2],
+    /// How long a connection to an endpoint may take to open.
+    pub connect: Duration,
+    /// How long a connection to an endpoint is kept without a request. Shorter than what servers keep (uvicorn: 5 s),
+    /// so that a request is never sent into a connection that its server is about to close.
+    pub idle: Duration,
+    /// How long a TCP connection may go on after its endpoint left service, and client connections after the stop.
+    pub drain: Duration,
+    /// How many other endpoints a request may be offered to when nothing of it could be sent.
+    pub retries: usize,
+    /// Where the times in conditions come from.
+    pub clock: fn() -> Timestamp,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            controller: "segue.dev/gateway".to_owned(),
+            addresses: [127, 80],
+            connect: Duration::from_secs(2),
+            idle: Duration::from_secs(2),
+            drain: Duration::from_mins(1),
+            retries: 3,
+            clock: wall_clock,
+        }
+    }
+}
+
+impl Settings {
+    /// The address of the range with this number. `.0` and `.255` stay free, as people expect of them.
+    pub fn address(&self, number: u16) -> Ipv4Addr {
+        let (high, low) = (number / 254 % 256, number % 254 + 1);
+        let [a, b] = self.addresses;
+        Ipv4Addr::new(a, b, u8::try_from(high).unwrap_or(0), u8::try_from(low).unwrap_or(1))
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "conditions carry the time of their last transition")]
+fn wall_clock() -> Timestamp {
+    Timestamp::now()
+}
