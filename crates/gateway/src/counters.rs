@@ -52,6 +52,7 @@ pub struct Tally {
     requests: AtomicU64,
     accepted: AtomicU64,
     retried: AtomicU64,
+    diverted: AtomicU64,
     cancelled: AtomicU64,
     answers: [AtomicU64; 6],
     failed: [AtomicU64; Cause::ALL.len()],
@@ -100,6 +101,10 @@ impl Tally {
         self.retried.fetch_add(1, Relaxed);
     }
 
+    pub fn diverted(&self) {
+        self.diverted.fetch_add(1, Relaxed);
+    }
+
     pub fn cancelled(&self) {
         self.cancelled.fetch_add(1, Relaxed);
     }
@@ -120,6 +125,7 @@ impl Tally {
             requests: read(&self.requests),
             accepted: read(&self.accepted),
             retried: read(&self.retried),
+            diverted: read(&self.diverted),
             cancelled: read(&self.cancelled),
             answers: (1..=5_u16)
                 .map(|class| (class * 100, read(&self.answers[usize::from(class)])))
@@ -144,6 +150,8 @@ pub struct Counts {
     pub accepted: u64,
     /// Attempts that were refused here and made elsewhere.
     pub retried: u64,
+    /// Requests whose turn it was here, and that another Service took because no endpoint was ready.
+    pub diverted: u64,
     /// Requests that the client gave up.
     pub cancelled: u64,
     /// Answers of the servers by class: 100, 200, 300, 400, 500.
@@ -176,6 +184,9 @@ pub struct Snapshot {
     pub at: SystemTime,
     /// The table that is served: counts up with each that differs from the one before.
     pub table_epoch: u64,
+    /// The endpoints that get new requests. A route and the endpoints of its Services come by different watches, in any
+    /// order: who gives a Service weight looks here first whether it can take it.
+    pub ready: BTreeMap<ServicePort, Vec<SocketAddr>>,
     pub routes: BTreeMap<Name, Counts>,
     pub services: BTreeMap<ServicePort, Counts>,
     pub endpoints: BTreeMap<SocketAddr, EndpointCounts>,

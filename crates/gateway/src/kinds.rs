@@ -1,4 +1,4 @@
-//! What is read of the kinds of the Gateway API, and of Services and their EndpointSlices.
+//! What is read of the kinds of the Gateway API, and of Services and their endpoints.
 //!
 //! Types of our own, with the fields that decide something here: what is not read is not compiled, and an object with
 //! a field that this version does not know is still read.
@@ -196,7 +196,7 @@ pub struct ServicePortSpec {
     pub protocol: Option<String>,
 }
 
-/// An EndpointSlice: its fields are at the top.
+/// An `EndpointSlice`: its fields are at the top.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Slice {

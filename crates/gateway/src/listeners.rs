@@ -2,7 +2,7 @@
 use std::{collections::BTreeMap, io::ErrorKind, net::SocketAddr, sync::Arc};
 
 use hyper::{server::conn::http1, service::service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::watch,
@@ -90,7 +90,9 @@ impl Listeners {
     /// Closes everything and waits for what is in flight, for as long as the drain allows.
     pub async fn close_all(mut self) {
         let keys: Vec<_> = self.open.keys().copied().collect();
-        keys.into_iter().for_each(|key| self.close(key));
+        for key in keys {
+            self.close(key);
+        }
         while self.closing.join_next().await.is_some() {}
     }
 
@@ -121,7 +123,7 @@ async fn bind(asked: SocketAddr) -> Result<TcpListener, String> {
 }
 
 /// Where a privileged port is served instead.
-pub fn unprivileged(asked: SocketAddr) -> Option<SocketAddr> {
+fn unprivileged(asked: SocketAddr) -> Option<SocketAddr> {
     (asked.port() < 1024).then(|| SocketAddr::new(asked.ip(), asked.port() + 8000))
 }
 
@@ -166,7 +168,8 @@ async fn converse(stream: TcpStream, client: SocketAddr, proxy: Proxy, mut stopp
     drop(stream.set_nodelay(true));
     let service = service_fn(move |request| proxy.clone().answer(client, request));
     let mut server = http1::Builder::new();
-    server.timer(TokioTimer::new());
+    // None: it would also close a connection that waits for its next request, and that request might be on its way.
+    server.header_read_timeout(None);
     let connection = server.serve_connection(TokioIo::new(stream), service).with_upgrades();
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
@@ -175,4 +178,17 @@ async fn converse(stream: TcpStream, client: SocketAddr, proxy: Proxy, mut stopp
         _ = stopped.wait_for(|stopped| *stopped) => connection.as_mut().graceful_shutdown(),
     }
     drop(connection.await);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_privileged_port_is_served_at_a_higher_one() {
+        let at = |port| SocketAddr::from(([127, 80, 0, 1], port));
+        assert_eq!(unprivileged(at(80)), Some(at(8080)));
+        assert_eq!(unprivileged(at(443)), Some(at(8443)));
+        assert_eq!(unprivileged(at(1024)), None);
+    }
 }

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use crate::{
     counters::{Cause, EndpointCounts, Snapshot, Tally, Unit},
-    pool::Pool,
+    pool::{Connection, Pool},
     routes::{Head, Plan, Rule, ServicePort},
     weights::Shares,
     world::Name,
@@ -46,6 +46,13 @@ impl Endpoint {
         }
     }
 
+    /// Keeps a connection for the next request, if there may be one.
+    pub fn keep(&self, connection: Connection) {
+        if *self.in_service.borrow() {
+            self.pool.put(connection);
+        }
+    }
+
     pub fn refused(&self, refused: bool) {
         self.suspect.store(refused, Relaxed);
     }
@@ -65,7 +72,7 @@ impl Endpoint {
 /// A Service's port in one table.
 #[derive(Debug)]
 struct Service {
-    key: ServicePort,
+    key: Arc<ServicePort>,
     tally: Arc<Tally>,
     /// Where the search for the least busy begins: equals take turns.
     next: Arc<AtomicU64>,
@@ -94,6 +101,19 @@ struct Lane {
     tally: Arc<Tally>,
 }
 
+impl Lane {
+    /// The Service whose turn it is, unless its reference is invalid.
+    fn service<'a>(&self, turn: u64, table: &'a Table) -> Option<&'a Service> {
+        table.services.get(self.rule.backends[self.shares.choose(turn)?].target.as_ref()?)
+    }
+
+    /// Those whose turns come next: by weight too, over many turns.
+    fn others<'a>(&self, turn: u64, table: &'a Table) -> impl Iterator<Item = &'a Service> {
+        let period = self.shares.period() as u64;
+        (turn..turn + period).skip(1).filter_map(move |turn| self.service(turn, table))
+    }
+}
+
 #[derive(Debug, Default)]
 struct Table {
     epoch: u64,
@@ -111,6 +131,7 @@ struct Table {
 pub struct Live {
     table: RwLock<Table>,
     unrouted: AtomicU64,
+    divert: bool,
 }
 
 /// A request or connection on its way: counted wherever it counts until it is dropped.
@@ -118,7 +139,7 @@ pub struct Live {
 pub struct Visit {
     unit: Unit,
     route: Option<Arc<Tally>>,
-    service: (ServicePort, Arc<Tally>),
+    service: (Arc<ServicePort>, Arc<Tally>),
     pub endpoint: Arc<Endpoint>,
     tried: Vec<SocketAddr>,
 }
@@ -151,6 +172,10 @@ pub enum Miss {
 }
 
 impl Live {
+    pub fn new(divert: bool) -> Self {
+        Self { divert, ..Self::default() }
+    }
+
     fn read<T>(&self, look: impl FnOnce(&Table) -> T) -> T {
         look(&self.table.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -169,11 +194,16 @@ impl Live {
                 lane.tally.end(Unit::Request);
                 Miss::Failed(cause)
             };
-            let chosen = lane.shares.choose(lane.turn.fetch_add(1, Relaxed));
-            let target = chosen.and_then(|chosen| lane.rule.backends[chosen].target.as_ref());
-            let service =
-                target.and_then(|target| table.services.get(target)).ok_or_else(|| fail(Cause::Invalid))?;
-            let visit = begin(service, Unit::Request, Some(&lane.tally), Vec::new());
+            let turn = lane.turn.fetch_add(1, Relaxed);
+            let service = lane.service(turn, table).ok_or_else(|| fail(Cause::Invalid))?;
+            let mut visit = begin(service, Unit::Request, Some(&lane.tally));
+            if visit.is_none() && self.divert {
+                visit =
+                    lane.others(turn, table).find_map(|other| begin(other, Unit::Request, Some(&lane.tally)));
+                if visit.is_some() {
+                    service.tally.diverted();
+                }
+            }
             let visit = visit.ok_or_else(|| {
                 service.tally.failed(Cause::NoEndpoint);
                 fail(Cause::NoEndpoint)
@@ -186,7 +216,7 @@ impl Live {
     pub fn enter(&self, door: SocketAddr) -> Option<Visit> {
         self.read(|table| {
             let service = table.services.get(table.plan.doors.get(&door)?)?;
-            begin(service, Unit::Connection, None, Vec::new()).or_else(|| {
+            begin(service, Unit::Connection, None).or_else(|| {
                 service.tally.failed(Cause::NoEndpoint);
                 None
             })
@@ -256,8 +286,9 @@ impl Live {
         self.read(|table| Snapshot {
             at,
             table_epoch: table.epoch,
+            ready: table.plan.ready.clone(),
             routes: table.routes.iter().map(|(name, tally)| (name.clone(), tally.counts())).collect(),
-            services: table.services.values().map(|s| (s.key.clone(), s.tally.counts())).collect(),
+            services: table.services.values().map(|s| (s.key.as_ref().clone(), s.tally.counts())).collect(),
             endpoints: table
                 .endpoints
                 .values()
@@ -271,10 +302,10 @@ impl Live {
     }
 }
 
-fn begin(service: &Service, unit: Unit, route: Option<&Arc<Tally>>, tried: Vec<SocketAddr>) -> Option<Visit> {
-    let endpoint = Arc::clone(service.pick(&tried)?);
-    let service = (service.key.clone(), Arc::clone(&service.tally));
-    let visit = Visit { unit, route: route.cloned(), service, endpoint, tried };
+fn begin(service: &Service, unit: Unit, route: Option<&Arc<Tally>>) -> Option<Visit> {
+    let endpoint = Arc::clone(service.pick(&[])?);
+    let service = (Arc::clone(&service.key), Arc::clone(&service.tally));
+    let visit = Visit { unit, route: route.cloned(), service, endpoint, tried: Vec::new() };
     visit.tell(|tally| tally.begin(unit));
     Some(visit)
 }
@@ -294,7 +325,8 @@ fn successor(old: Table, plan: Plan, shares: Vec<Shares>) -> Table {
         let before = old.services.get(key);
         let tally = before.map(|service| Arc::clone(&service.tally)).unwrap_or_default();
         let turn = before.map(|service| Arc::clone(&service.next)).unwrap_or_default();
-        next.services.insert(key.clone(), Service { key: key.clone(), tally, next: turn, endpoints });
+        next.services
+            .insert(key.clone(), Service { key: Arc::new(key.clone()), tally, next: turn, endpoints });
     }
     for (rule, shares) in plan.rules.iter().zip(shares) {
         let place = (rule.route.clone(), rule.place);

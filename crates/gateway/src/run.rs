@@ -39,7 +39,8 @@ pub struct Gateway {
 
 impl Gateway {
     pub fn new(settings: Settings) -> Self {
-        Self { live: Arc::default(), settings: Arc::new(settings), places: Arc::default() }
+        let live = Arc::new(Live::new(settings.divert));
+        Self { live, settings: Arc::new(settings), places: Arc::default() }
     }
 
     /// Everything that was counted. The time is that of the caller.

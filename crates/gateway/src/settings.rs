@@ -19,6 +19,10 @@ pub struct Settings {
     pub drain: Duration,
     /// How many other endpoints a request may be offered to when nothing of it could be sent.
     pub retries: usize,
+    /// Whether the share of a Service without a ready endpoint goes to the others of its rule while that lasts. The
+    /// Gateway API would have it answered with 503. With it, a weight that is seen before the endpoints that it needs
+    /// costs nothing.
+    pub divert: bool,
     /// Where the times in conditions come from.
     pub clock: fn() -> Timestamp,
 }
@@ -32,6 +36,7 @@ impl Default for Settings {
             idle: Duration::from_secs(2),
             drain: Duration::from_mins(1),
             retries: 3,
+            divert: true,
             clock: wall_clock,
         }
     }

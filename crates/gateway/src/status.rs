@@ -161,3 +161,28 @@ fn put(status: &mut Value, name: &str, value: Value) {
 fn changed(old: &Value, new: Value) -> Option<Value> {
     (*old != new).then_some(new)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_needs_privileges_is_noted_with_the_one_that_serves_it() {
+        let site = "127.80.0.1:80".parse().unwrap();
+        let yes = Condition::yes("Accepted", "Accepted", "");
+        let resolved = Condition::yes("ResolvedRefs", "ResolvedRefs", "");
+        let (name, kinds) = ("http".to_owned(), vec!["HTTPRoute"]);
+        let listener =
+            ListenerVerdict { name, site: Some(site), attached: 0, accepted: yes, resolved, kinds };
+        let writer = Writer { controller: "segue.dev/gateway", now: Timestamp::UNIX_EPOCH };
+        let programmed = |at: Result<_, String>| {
+            let places = Places::from([(site, at)]);
+            let condition = writer.listener(&Value::Null, &listener, 1, &places)["conditions"][2].clone();
+            (condition["status"].clone(), condition["message"].as_str().unwrap().to_owned())
+        };
+        let (status, message) = programmed(Ok("127.80.0.1:8080".parse().unwrap()));
+        assert_eq!(status, "True");
+        assert_eq!(message, "listens on 127.80.0.1:8080: port 80 needs privileges that this process has not");
+        assert_eq!(programmed(Err("taken".to_owned())), (json!("False"), "taken".to_owned()));
+    }
+}

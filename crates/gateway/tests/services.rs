@@ -25,11 +25,9 @@ async fn a_service_is_reachable_and_replicas_come_and_go() {
     let two = Echo::new("two", rig.endpoint(1, 1)).await;
     let door = SocketAddr::new(rig.service("stable", &[one.address]).await.into(), rig.port);
     open(&rig, door).await;
-    rig.serves(one.address).await;
     let client = rig.load_at(door, "/", true);
     client.ask_many(50, 4).await;
     rig.endpoints("stable", &[two.address]).await;
-    rig.serves(two.address).await;
     client.ask_many(50, 4).await;
     assert_eq!((client.tallied().ok, one.served(), two.served()), (100, 50, 50));
     rig.drained(one.address).await;
@@ -52,12 +50,10 @@ async fn a_connection_outlives_its_place_in_the_service_and_each_half_ends_by_it
     let serving = tokio::spawn(reads_to_the_end(listener));
     let door = SocketAddr::new(rig.service("stable", &[server]).await.into(), rig.port);
     open(&rig, door).await;
-    rig.serves(server).await;
     let mut client = TcpStream::connect(door).await.unwrap();
     client.write_all(b"half ").await.unwrap();
     rig.busy(server).await;
     rig.endpoints("stable", &[]).await;
-    rig.left(server).await;
     assert!(!rig.gateway.drained(server));
     client.write_all(b"closed").await.unwrap();
     client.shutdown().await.unwrap();
@@ -76,7 +72,6 @@ async fn a_connection_that_does_not_end_is_cut_after_the_drain() {
     let server = listener.local_addr().unwrap();
     let door = SocketAddr::new(rig.service("stable", &[server]).await.into(), rig.port);
     open(&rig, door).await;
-    rig.serves(server).await;
     let mut client = TcpStream::connect(door).await.unwrap();
     rig.busy(server).await;
     rig.endpoints("stable", &[]).await;

@@ -10,7 +10,10 @@ use gateway::{Cause, Settings, load::Outcome};
 use serde_json::json;
 use support::{Rig, SOON, echo::Echo};
 use testbed::eventually;
-use tokio::sync::oneshot;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::oneshot,
+};
 
 /// Load that runs until it is told to stop, and what became of it.
 struct Load {
@@ -123,7 +126,6 @@ async fn a_replica_leaves_under_load_and_nothing_fails() {
         let leaving = replicas.pop().unwrap();
         addresses.pop();
         rig.endpoints("one", &addresses).await;
-        rig.left(leaving.address).await;
         rig.drained(leaving.address).await;
         leaving.finish().await;
     }
@@ -204,7 +206,6 @@ async fn a_stream_survives_every_change_and_then_the_drain_ends() {
         rig.routed(&[("one", 0), ("two", 1)]).await;
         rig.routed(&[("two", 1)]).await;
         rig.endpoints("one", &[]).await;
-        rig.left(one.address).await;
         assert!(!rig.gateway.drained(one.address), "the stream is in flight");
         assert_eq!(rig.load("/").await.ask().await.1, "two");
         one.let_chunks_go(7);
@@ -249,7 +250,6 @@ async fn nothing_ready_is_said_with_503_and_a_reason() {
     let (outcome, body) = rig.load("/").await.ask().await;
     assert_eq!((outcome, body.as_ref()), (Outcome::Failed, &b"no-endpoint"[..]));
     rig.endpoints("one", &[one.address]).await;
-    rig.serves(one.address).await;
     assert_eq!(rig.load("/").await.ask().await.0, Outcome::Ok);
     rig.stop().await;
 }
@@ -291,6 +291,110 @@ async fn headers_are_changed_as_the_route_says() {
     );
     assert!(!headers.contains("x-forwarded-proto"), "{headers}");
     rig.stop().await;
+}
+
+/// A client of its own: what goes over the wire, byte for byte.
+async fn talk(address: std::net::SocketAddr, says: &str) -> tokio::net::TcpStream {
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    stream.write_all(says.as_bytes()).await.unwrap();
+    stream
+}
+
+/// Reads until this came.
+async fn hears(stream: &mut tokio::net::TcpStream, until: &str) -> String {
+    let mut heard = Vec::new();
+    while !String::from_utf8_lossy(&heard).contains(until) {
+        let mut bytes = [0; 1024];
+        let count = stream.read(&mut bytes).await.unwrap();
+        assert!(count > 0, "{until} never came: {}", String::from_utf8_lossy(&heard));
+        heard.extend(&bytes[..count]);
+    }
+    String::from_utf8(heard).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bodies_stream_both_ways_at_once() {
+    let rig = Rig::new().await;
+    let one = Echo::new("one", rig.endpoint(1, 0)).await;
+    rig.service("one", &[one.address]).await;
+    rig.routed(&[("one", 1)]).await;
+    let mut client =
+        talk(rig.front().await, "POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n").await;
+    for word in ["first", "again", "third"] {
+        client.write_all(format!("5\r\n{word}\r\n").as_bytes()).await.unwrap();
+        // The answer to this chunk comes before the next is sent.
+        hears(&mut client, word).await;
+    }
+    client.write_all(b"0\r\n\r\n").await.unwrap();
+    hears(&mut client, "0\r\n\r\n").await;
+    rig.idle(one.address).await;
+    let counts = rig.snapshot().endpoints[&one.address].counts.clone();
+    assert_eq!((counts.bytes_received, counts.bytes_sent), (15, 15));
+    rig.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_of_a_client_outlives_every_table() {
+    let rig = Rig::new().await;
+    let one = Echo::new("one", rig.endpoint(1, 0)).await;
+    let two = Echo::new("two", rig.endpoint(2, 0)).await;
+    rig.service("one", &[one.address]).await;
+    rig.service("two", &[two.address]).await;
+    rig.routed(&[("one", 1)]).await;
+    let request = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+    let mut client = talk(rig.front().await, request).await;
+    hears(&mut client, "one").await;
+    rig.routed(&[("two", 1)]).await;
+    client.write_all(request.as_bytes()).await.unwrap();
+    hears(&mut client, "two").await;
+    rig.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_switch_of_protocols_is_a_tunnel() {
+    let rig = Rig::new().await;
+    let listener = tokio::net::TcpListener::bind(rig.endpoint(1, 0)).await.unwrap();
+    let server = listener.local_addr().unwrap();
+    rig.service("one", &[server]).await;
+    rig.routed(&[("one", 1)]).await;
+    let upgrade = "connection: upgrade\r\nupgrade: shout\r\n";
+    let mut client = talk(rig.front().await, &format!("GET / HTTP/1.1\r\nhost: x\r\n{upgrade}\r\n")).await;
+    let (mut accepted, _) = listener.accept().await.unwrap();
+    assert!(hears(&mut accepted, "\r\n\r\n").await.contains("upgrade: shout"));
+    accepted
+        .write_all(format!("HTTP/1.1 101 Switching Protocols\r\n{upgrade}\r\n").as_bytes())
+        .await
+        .unwrap();
+    hears(&mut client, "\r\n\r\n").await;
+    client.write_all(b"hello").await.unwrap();
+    hears(&mut accepted, "hello").await;
+    accepted.write_all(b"HELLO").await.unwrap();
+    hears(&mut client, "HELLO").await;
+    assert_eq!(rig.snapshot().endpoints[&server].counts.in_flight, 1);
+    drop((client, accepted));
+    rig.idle(server).await;
+    rig.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_lets_what_is_in_flight_end() {
+    let rig = Rig::new().await;
+    let one = Echo::new("one", rig.endpoint(1, 0)).await;
+    rig.service("one", &[one.address]).await;
+    rig.routed(&[("one", 1)]).await;
+    let (front, client) = (rig.front().await, rig.load("/stream").await);
+    let stopping = async {
+        rig.in_flight(one.address, 1).await;
+        let closing = rig.stop();
+        let ending = async {
+            let closed = async || tokio::net::TcpStream::connect(front).await.is_err().then_some(());
+            eventually("the listener to close", SOON, closed).await.unwrap();
+            one.let_chunks_go(10);
+        };
+        tokio::join!(closing, ending);
+    };
+    let ((outcome, body), ()) = tokio::join!(client.ask(), stopping);
+    assert_eq!((outcome, body.len()), (Outcome::Ok, 20));
 }
 
 /// `cargo test --release -p gateway -- --ignored --nocapture rates`

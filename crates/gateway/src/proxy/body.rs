@@ -3,7 +3,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     task::{Context, Poll, ready},
 };
@@ -18,22 +18,33 @@ use crate::{
     pool::{Connection, Error},
 };
 
-/// How much of a request's body came: told to the tallies when the answer ends.
-pub type Counter = Arc<AtomicU64>;
+/// What came of a request's body: told to the tallies when the answer ends.
+#[derive(Debug, Default)]
+pub struct Upload {
+    bytes: AtomicU64,
+    broken: AtomicBool,
+}
+
+impl Upload {
+    /// Whether the client broke off: then nothing that follows is a failure of ours.
+    pub fn is_broken(&self) -> bool {
+        self.broken.load(Relaxed)
+    }
+}
 
 /// The body of a request.
 pub struct Received {
     body: Incoming,
-    bytes: Counter,
+    upload: Arc<Upload>,
 }
 
 impl Received {
     pub fn new(body: Incoming) -> Self {
-        Self { body, bytes: Arc::default() }
+        Self { body, upload: Arc::default() }
     }
 
-    pub fn counter(&self) -> Counter {
-        Arc::clone(&self.bytes)
+    pub fn upload(&self) -> Arc<Upload> {
+        Arc::clone(&self.upload)
     }
 }
 
@@ -46,8 +57,13 @@ impl Body for Received {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
-            self.bytes.fetch_add(data.remaining() as u64, Relaxed);
+        match &frame {
+            Some(Ok(frame)) => {
+                let bytes = frame.data_ref().map_or(0, |data| data.remaining() as u64);
+                self.upload.bytes.fetch_add(bytes, Relaxed);
+            }
+            Some(Err(_)) => self.upload.broken.store(true, Relaxed),
+            None => {}
         }
         Poll::Ready(frame.map(|frame| frame.map_err(Error::from)))
     }
@@ -65,18 +81,18 @@ impl Body for Received {
 pub struct Measured {
     body: Incoming,
     way: Option<(Visit, Connection)>,
-    received: Counter,
+    upload: Arc<Upload>,
     sent: u64,
 }
 
 impl Measured {
-    pub fn new(body: Incoming, visit: Visit, connection: Connection, received: Counter) -> Self {
-        Self { body, way: Some((visit, connection)), received, sent: 0 }
+    pub fn new(body: Incoming, visit: Visit, connection: Connection, upload: Arc<Upload>) -> Self {
+        Self { body, way: Some((visit, connection)), upload, sent: 0 }
     }
 
     fn end(&mut self, how: End) {
         let Some((visit, connection)) = self.way.take() else { return };
-        let received = self.received.load(Relaxed);
+        let received = self.upload.bytes.load(Relaxed);
         visit.tell(|tally| {
             tally.received(received);
             tally.sent(self.sent);
@@ -87,7 +103,7 @@ impl Measured {
             }
         });
         if how == End::Whole {
-            visit.endpoint.pool.put(connection);
+            visit.endpoint.keep(connection);
         }
     }
 }

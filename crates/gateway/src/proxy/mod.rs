@@ -14,7 +14,7 @@ use hyper::{body::Incoming, upgrade::OnUpgrade};
 use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, timeout_at};
 
-use self::body::{Measured, Received};
+use self::body::{Measured, Received, Upload};
 use crate::{
     counters::Cause,
     live::{Live, Miss, Visit},
@@ -51,13 +51,13 @@ impl Proxy {
         headers::change(request.headers_mut(), &rule.request_headers);
         let (head, body) = request.into_parts();
         let received = Received::new(body);
-        let counted = received.counter();
+        let upload = received.upload();
         let request = Request::from_parts(head, received.boxed_unsync());
 
-        match self.send(request, visit, rule.timeout).await {
+        match self.send(request, visit, &upload, rule.timeout).await {
             Ok((response, visit, connection)) => {
                 visit.tell(|tally| tally.answered(response.status()));
-                let answer = Answer { response, visit, connection, counted };
+                let answer = Answer { response, visit, connection, upload };
                 Ok(answer.pass_on(&rule, upgrade))
             }
             Err(cause) => Ok(failure(cause)),
@@ -69,6 +69,7 @@ impl Proxy {
         &self,
         mut request: Request<Body>,
         mut visit: Visit,
+        upload: &Upload,
         limit: Option<Duration>,
     ) -> Result<(Response<Incoming>, Visit, crate::pool::Connection), Cause> {
         let limits = Limits { connect: self.settings.connect, idle: self.settings.idle };
@@ -95,6 +96,8 @@ impl Proxy {
                     let visit = guard.0.take().ok_or(Cause::Reset)?;
                     return Ok((response, visit, connection));
                 }
+                // Dropped as it is, the visit counts as given up.
+                Err(Unanswered::Lost) if upload.is_broken() => return Err(Cause::Reset),
                 Err(Unanswered::Lost) => {
                     visiting.tell(|tally| tally.failed(Cause::Reset));
                     guard.0 = None;
@@ -136,7 +139,7 @@ struct Answer {
     response: Response<Incoming>,
     visit: Visit,
     connection: crate::pool::Connection,
-    counted: body::Counter,
+    upload: Arc<Upload>,
 }
 
 impl Answer {
@@ -151,7 +154,7 @@ impl Answer {
             return Response::from_parts(head, empty());
         }
         let (head, body) = self.response.into_parts();
-        let body = Measured::new(body, self.visit, self.connection, self.counted);
+        let body = Measured::new(body, self.visit, self.connection, self.upload);
         Response::from_parts(head, body.boxed_unsync())
     }
 }

@@ -24,8 +24,10 @@ pub fn addresses<'a>(
     for (name, gateway) in gateways {
         match asked(&spec::<GatewaySpec>(gateway)) {
             Some(Ok(address)) => {
-                taken.insert(address);
-                given.insert(name.clone(), Ok(address));
+                let alone = taken.insert(address);
+                let address =
+                    if alone { Ok(address) } else { Err(format!("{address} is another Gateway's")) };
+                given.insert(name.clone(), address);
             }
             Some(Err(why)) => drop(given.insert(name.clone(), Err(why))),
             None => holders.push((name, holds(gateway, settings))),

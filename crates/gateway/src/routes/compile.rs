@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use kube::core::DynamicObject;
 
 use super::{
-    Entry, Listener, Plan, Site,
+    Entry, Listener, Plan,
     addresses::addresses,
     attach::{Ours, attach},
     endpoints,
@@ -38,11 +38,7 @@ pub fn compile(world: &World, settings: &Settings) -> Compiled {
         for (listener, verdict) in gateway.spec.listeners.iter().zip(&gateway.listeners) {
             if let Some(site) = verdict.site {
                 let host = Host::parse(listener.hostname.as_deref());
-                plan.sites
-                    .entry(site)
-                    .or_insert_with(Site::default)
-                    .listeners
-                    .push(Listener { host, entries: vec![] });
+                plan.sites.entry(site).or_default().listeners.push(Listener { host, entries: vec![] });
             }
         }
     }
@@ -139,7 +135,7 @@ fn http_route(
                 for (place, hosts) in places {
                     gateway.listeners[place].attached += 1;
                     let Some(site) = gateway.listeners[place].site else { continue };
-                    let listener = listener_of(plan, site, &gateway.spec.listeners[place].hostname);
+                    let listener = listener_of(plan, site, gateway.spec.listeners[place].hostname.as_deref());
                     let Some(listener) = listener else { continue };
                     for host in hosts {
                         for (offset, (_, matches)) in read.rules.iter().enumerate() {
@@ -163,9 +159,9 @@ fn http_route(
 fn listener_of<'a>(
     plan: &'a mut Plan,
     site: std::net::SocketAddr,
-    hostname: &Option<String>,
+    hostname: Option<&str>,
 ) -> Option<&'a mut Listener> {
-    let host = Host::parse(hostname.as_deref());
+    let host = Host::parse(hostname);
     plan.sites.get_mut(&site)?.listeners.iter_mut().find(|listener| listener.host == host)
 }
 

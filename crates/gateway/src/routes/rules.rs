@@ -96,7 +96,7 @@ fn read_match(spec: &MatchSpec) -> Result<Match, String> {
         exact("query parameter", param.r#type.as_deref())?;
         query.push((param.name.clone(), param.value.clone()));
     }
-    let method = spec.method.as_deref().map(|method| method.parse::<Method>());
+    let method = spec.method.as_deref().map(str::parse::<Method>);
     let method = method.transpose().map_err(|_| "this method is not one".to_owned())?;
     Ok(Match { path, method, headers, query })
 }

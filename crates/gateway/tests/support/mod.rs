@@ -134,6 +134,13 @@ impl Rig {
             .map(|address| json!({"addresses": [address.ip().to_string()], "conditions": {"ready": true}}))
             .collect();
         self.slice(service, json!(all)).await;
+        let mut wanted = endpoints.to_vec();
+        wanted.sort_unstable();
+        let known = eventually("the endpoints to be known", SOON, async || {
+            let mut ready = self.snapshot().ready.into_iter();
+            ready.find(|(key, ready)| key.service.name == service && *ready == wanted)
+        });
+        known.await.unwrap();
     }
 
     pub async fn slice(&self, service: &str, endpoints: Value) {
@@ -218,14 +225,6 @@ impl Rig {
         self.gateway.snapshot(SystemTime::now())
     }
 
-    /// Waits until nothing new comes to an endpoint.
-    pub async fn left(&self, endpoint: SocketAddr) {
-        let left = eventually("the endpoint to leave", SOON, async || {
-            self.snapshot().endpoints.get(&endpoint).is_none_or(|endpoint| !endpoint.in_service).then_some(())
-        });
-        left.await.unwrap();
-    }
-
     pub async fn drained(&self, endpoint: SocketAddr) {
         let drained =
             eventually("the drain", SOON, async || self.gateway.drained(endpoint).then_some(())).await;
@@ -251,14 +250,6 @@ impl Rig {
             (self.snapshot().endpoints.get(&endpoint)?.counts.connections > 0).then_some(())
         });
         open.await.unwrap();
-    }
-
-    /// Waits until an endpoint gets requests.
-    pub async fn serves(&self, endpoint: SocketAddr) {
-        let serves = eventually("the endpoint to serve", SOON, async || {
-            self.snapshot().endpoints.get(&endpoint).is_some_and(|endpoint| endpoint.in_service).then_some(())
-        });
-        serves.await.unwrap();
     }
 }
 
