@@ -25,7 +25,7 @@ fn put(world: &mut World, kind: Kind, namespace: &str, name: &str, mut object: V
 }
 
 /// A class, a Gateway with this listener, and the Services `a` to `d` in `here`.
-fn world(listeners: Value) -> World {
+fn world(listeners: &Value) -> World {
     let mut world = World::default();
     put(&mut world, Kind::Class, "", "segue", json!({"spec": {"controllerName": "segue.dev/gateway"}}));
     let spec =
@@ -76,7 +76,7 @@ fn parent(compiled: &Compiled, route: &str) -> (Condition, Condition) {
 
 #[test]
 fn the_most_specific_match_answers() {
-    let mut world = world(json!([http("http", "")]));
+    let mut world = world(&json!([http("http", "")]));
     route(
         &mut world,
         "one",
@@ -134,7 +134,7 @@ fn the_most_specific_match_answers() {
 
 #[test]
 fn between_equals_the_older_route_answers_then_the_first_by_name() {
-    let mut world = world(json!([http("http", "")]));
+    let mut world = world(&json!([http("http", "")]));
     let all = json!({"path": {"type": "PathPrefix", "value": "/x"}});
     route(&mut world, "young", 9, &[], &[("a", all.clone())]);
     route(&mut world, "old-b", 1, &[], &[("b", all.clone())]);
@@ -145,7 +145,7 @@ fn between_equals_the_older_route_answers_then_the_first_by_name() {
 #[test]
 fn hosts_choose_the_listener_first_and_the_route_then() {
     let mut world =
-        world(json!([http("all", ""), http("below", "*.models.dev"), http("one", "chat.models.dev")]));
+        world(&json!([http("all", ""), http("below", "*.models.dev"), http("one", "chat.models.dev")]));
     let all = json!({"path": {"type": "PathPrefix", "value": "/"}});
     let x = json!({"path": {"type": "PathPrefix", "value": "/x"}});
     route(&mut world, "any", 1, &[], &[("a", x)]);
@@ -189,7 +189,7 @@ fn what_is_not_supported_is_said_and_not_served() {
         (json!({"timeouts": {"request": "1 minute"}}), "is not a duration"),
     ];
     for (rule, says) in table {
-        let mut world = world(json!([http("http", "")]));
+        let mut world = world(&json!([http("http", "")]));
         let spec = json!({"parentRefs": [{"name": "front"}], "rules": [rule]});
         put(&mut world, Kind::HttpRoute, "here", "main", json!({"spec": spec}));
         let compiled = compile(&world, &Settings::default());
@@ -209,7 +209,7 @@ fn a_reference_that_leads_nowhere_keeps_its_share() {
         (json!({"name": "a", "namespace": "there", "port": 80}), "RefNotPermitted"),
     ];
     for (reference, reason) in table {
-        let mut world = world(json!([http("http", "")]));
+        let mut world = world(&json!([http("http", "")]));
         let rules = json!([{"backendRefs": [{"name": "a", "port": 80, "weight": 3}, reference]}]);
         let spec = json!({"parentRefs": [{"name": "front"}], "rules": rules});
         put(&mut world, Kind::HttpRoute, "here", "main", json!({"spec": spec}));
@@ -224,7 +224,7 @@ fn a_reference_that_leads_nowhere_keeps_its_share() {
 
 #[test]
 fn a_grant_lets_a_route_refer_across_namespaces() {
-    let mut world = world(json!([http("http", "")]));
+    let mut world = world(&json!([http("http", "")]));
     put(&mut world, Kind::Service, "there", "a", json!({"spec": {"ports": [{"port": 80}]}}));
     let rules = json!([{"backendRefs": [{"name": "a", "namespace": "there", "port": 80}]}]);
     let spec = json!({"parentRefs": [{"name": "front"}], "rules": rules});
@@ -248,7 +248,7 @@ fn a_route_attaches_where_it_may() {
         (json!({"name": "front", "sectionName": "http", "port": 8080}), "here", vec!["*.dev"], "Accepted"),
     ];
     for (parent, namespace, hostnames, reason) in table {
-        let mut world = world(json!([listener]));
+        let mut world = world(&json!([listener]));
         let spec = json!({"parentRefs": [parent], "hostnames": hostnames});
         put(&mut world, Kind::HttpRoute, namespace, "main", json!({"spec": spec}));
         let verdicts = compile(&world, &Settings::default()).verdicts;
@@ -259,7 +259,7 @@ fn a_route_attaches_where_it_may() {
     }
     listener["allowedRoutes"] =
         json!({"namespaces": {"from": "Selector", "selector": {"matchLabels": {"team": "models"}}}});
-    let mut world = world(json!([listener]));
+    let mut world = world(&json!([listener]));
     put(&mut world, Kind::Namespace, "", "there", json!({"metadata": {"labels": {"team": "models"}}}));
     let spec = json!({"parentRefs": [{"name": "front", "namespace": "here"}]});
     put(&mut world, Kind::HttpRoute, "there", "main", json!({"spec": spec}));
@@ -269,7 +269,7 @@ fn a_route_attaches_where_it_may() {
 
 #[test]
 fn what_is_not_ours_is_left_alone_and_what_we_cannot_do_is_refused() {
-    let mut world = world(json!([
+    let mut world = world(&json!([
         http("http", ""), {"name": "tls", "port": 8443, "protocol": "HTTPS"},
     ]));
     put(&mut world, Kind::Class, "", "other", json!({"spec": {"controllerName": "example.com/other"}}));
@@ -315,7 +315,7 @@ fn every_gateway_has_an_address_of_its_own_and_keeps_it() {
 
 #[test]
 fn only_ready_endpoints_that_stay_get_requests() {
-    let mut world = world(json!([http("http", "")]));
+    let mut world = world(&json!([http("http", "")]));
     let endpoint =
         |address: &str, conditions: Value| json!({"addresses": [address], "conditions": conditions});
     put(

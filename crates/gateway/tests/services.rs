@@ -6,7 +6,7 @@ mod support;
 use std::{net::SocketAddr, time::Duration};
 
 use gateway::Settings;
-use support::{Rig, SOON, echo::Echo};
+use support::{Rig, SOON, echo::Echo, load_at};
 use testbed::eventually;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -25,7 +25,7 @@ async fn a_service_is_reachable_and_replicas_come_and_go() {
     let two = Echo::new("two", rig.endpoint(1, 1)).await;
     let door = SocketAddr::new(rig.service("stable", &[one.address]).await.into(), rig.port);
     open(&rig, door).await;
-    let client = rig.load_at(door, "/", true);
+    let client = load_at(door, "/", true);
     client.ask_many(50, 4).await;
     rig.endpoints("stable", &[two.address]).await;
     client.ask_many(50, 4).await;

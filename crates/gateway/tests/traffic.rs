@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use gateway::{Cause, Settings, load::Outcome};
 use serde_json::json;
-use support::{Rig, SOON, echo::Echo};
+use support::{Rig, SOON, echo::Echo, load_at};
 use testbed::eventually;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -406,7 +406,7 @@ async fn rates() {
     rig.service("one", &[one.address]).await;
     rig.routed(&[("one", 1)]).await;
     for round in 0..3 {
-        let direct = rig.load_at(one.address, "/", false).rate(20_000, 16).await;
+        let direct = load_at(one.address, "/", false).rate(20_000, 16).await;
         let client = rig.load("/").await;
         let through = client.rate(20_000, 16).await;
         println!(

@@ -1,6 +1,7 @@
 //! A server that says who it is, at the pace of the test.
 use std::{
     convert::Infallible,
+    future::ready,
     net::SocketAddr,
     sync::{
         Arc,
@@ -88,7 +89,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>, stopped: watch::Recei
         };
         let (shared, mut stopped) = (Arc::clone(&shared), stopped.clone());
         connections.spawn(async move {
-            let service = service_fn(move |request| answer(Arc::clone(&shared), request));
+            let service = service_fn(move |request| ready(Ok::<_, Infallible>(answer(&shared, request))));
             let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
             let mut connection = std::pin::pin!(connection);
             tokio::select! {
@@ -104,7 +105,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>, stopped: watch::Recei
 
 /// `/` says the name, `/error` fails, `/echo` gives the body back, `/headers` those of the request, `/stream` sends ten
 /// chunks as the test lets them go.
-async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Body> {
     shared.served.fetch_add(1, Relaxed);
     let mut response = match request.uri().path() {
         "/error" => {
@@ -113,7 +114,7 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
         "/echo" => Response::new(request.into_body().map_err(|_| unreachable!()).boxed_unsync()),
         "/headers" => Response::new(text(&format!("{:?}", request.headers()))),
         "/stream" => {
-            let shared = Arc::clone(&shared);
+            let shared = Arc::clone(shared);
             let chunks = stream::unfold((0, shared), |(sent, shared)| async move {
                 if sent == 10 {
                     return None;
@@ -128,7 +129,7 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
     if !shared.keep_alive {
         response.headers_mut().insert(header::CONNECTION, "close".parse().unwrap());
     }
-    Ok(response)
+    response
 }
 
 fn text(text: &str) -> Body {

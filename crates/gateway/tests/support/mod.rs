@@ -30,7 +30,7 @@ use tokio::{sync::oneshot, task::JoinHandle};
 const GATEWAYS: &str = "gateway.networking.k8s.io/v1";
 
 /// Long enough for a busy machine; nothing waits for it that works.
-pub const SOON: Duration = Duration::from_secs(60);
+pub const SOON: Duration = Duration::from_mins(1);
 
 /// The rigs of one test binary run side by side, each in a /16 of its own.
 static RIGS: AtomicU8 = AtomicU8::new(0);
@@ -116,7 +116,7 @@ impl Rig {
         self.try_apply(object).await.unwrap()
     }
 
-    /// A Service, and its endpoints as an EndpointSlice.
+    /// A Service, and its endpoints as an `EndpointSlice`.
     pub async fn service(&self, name: &str, endpoints: &[SocketAddr]) -> Ipv4Addr {
         let service = self
             .apply(json!({
@@ -214,11 +214,7 @@ impl Rig {
     }
 
     pub async fn load(&self, path: &str) -> load::Client {
-        self.load_at(self.front().await, path, false)
-    }
-
-    pub fn load_at(&self, address: SocketAddr, path: &str, fresh: bool) -> load::Client {
-        load::Client::new(load::Target { address, host: "front".to_owned(), path: path.to_owned(), fresh })
+        load_at(self.front().await, path, false)
     }
 
     pub fn snapshot(&self) -> Snapshot {
@@ -251,6 +247,10 @@ impl Rig {
         });
         open.await.unwrap();
     }
+}
+
+pub fn load_at(address: SocketAddr, path: &str, fresh: bool) -> load::Client {
+    load::Client::new(load::Target { address, host: "front".to_owned(), path: path.to_owned(), fresh })
 }
 
 impl Drop for Rig {
