@@ -85,7 +85,8 @@ impl Service {
         let turn = self.next.fetch_add(1, Relaxed);
         let count = self.endpoints.len();
         let first = usize::try_from(turn % u64::try_from(count.max(1)).unwrap_or(1)).unwrap_or(0);
-        let forgiving = turn.is_multiple_of(16);
+        // A number that few counts of endpoints divide, so that each is the first of a forgiving turn in time.
+        let forgiving = turn.is_multiple_of(17);
         (0..count)
             .map(|step| &self.endpoints[(first + step) % count])
             .filter(|endpoint| !tried.contains(&endpoint.address))
