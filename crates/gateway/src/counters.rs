@@ -184,6 +184,8 @@ pub struct Snapshot {
     pub at: SystemTime,
     /// The table that is served: counts up with each that differs from the one before.
     pub table_epoch: u64,
+    /// As of which generation each route is served: the acknowledgement, without the way over its status.
+    pub generations: BTreeMap<Name, i64>,
     /// The endpoints that get new requests. A route and the endpoints of its Services come by different watches, in any
     /// order: who gives a Service weight looks here first whether it can take it.
     pub ready: BTreeMap<ServicePort, Vec<SocketAddr>>,

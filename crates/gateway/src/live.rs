@@ -287,6 +287,7 @@ impl Live {
         self.read(|table| Snapshot {
             at,
             table_epoch: table.epoch,
+            generations: table.plan.generations.clone(),
             ready: table.plan.ready.clone(),
             routes: table.routes.iter().map(|(name, tally)| (name.clone(), tally.counts())).collect(),
             services: table.services.values().map(|s| (s.key.as_ref().clone(), s.tally.counts())).collect(),

@@ -7,13 +7,14 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use futures_util::future::join_all;
 use kube::{
     Api, Client,
     api::{Patch, PatchParams},
     core::{ApiResource, DynamicObject},
 };
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
     counters::Snapshot,
@@ -28,6 +29,9 @@ use crate::{
 
 /// After what time something that failed is tried again, when nothing changes before.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// How long the API may take to accept a status.
+const LONGEST: Duration = Duration::from_secs(2);
 
 /// A gateway. Cheap to clone; every clone is the same gateway.
 #[derive(Debug, Clone)]
@@ -101,11 +105,12 @@ impl Gateway {
 
     /// Writes every status that differs; false if one could not be written.
     async fn write(&self, client: &Client, world: &World, verdicts: &Verdicts, places: &Places) -> bool {
-        let mut written = true;
-        for (kind, name, status) in self.statuses(world, verdicts, places) {
-            written &= write(client, world, kind, &name, &status).await;
-        }
-        written
+        let statuses = self.statuses(world, verdicts, places);
+        let writing = statuses.iter().map(|(kind, name, status)| {
+            // No longer: what changes meanwhile waits for it.
+            timeout(LONGEST, write(client, world, *kind, name, status))
+        });
+        join_all(writing).await.into_iter().all(|written| written == Ok(true))
     }
 
     fn statuses(&self, world: &World, verdicts: &Verdicts, places: &Places) -> Vec<(Kind, Name, Value)> {

@@ -25,6 +25,7 @@ async fn everything_of_ours_is_acknowledged_by_generation() {
         for kind in ["Accepted", "ResolvedRefs"] {
             assert_eq!(condition(&conditions, kind)["status"], "True");
         }
+        assert_eq!(rig.snapshot().generations.into_values().collect::<Vec<_>>(), [generation]);
         // Acknowledged means served: no wait between.
         assert_eq!(rig.load("/").await.ask().await.0, Outcome::Ok);
     }

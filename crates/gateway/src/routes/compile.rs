@@ -113,6 +113,7 @@ fn http_route(
     if wanted.is_empty() {
         return verdict;
     }
+    plan.generations.insert(name.clone(), verdict.generation);
     let read = rules::read(name, &route, world);
     let first_rule = plan.rules.len();
     if let Ok(read) = &read {

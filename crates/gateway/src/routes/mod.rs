@@ -57,6 +57,8 @@ pub struct Plan {
     /// HTTP, by the address that the Gateway asks for.
     pub sites: BTreeMap<SocketAddr, Site>,
     pub rules: Vec<Rule>,
+    /// Of each route that asks for us: as of which generation it is served, or refused.
+    pub generations: BTreeMap<Name, i64>,
     /// TCP, by cluster address and port.
     pub doors: BTreeMap<SocketAddr, ServicePort>,
     /// The endpoints that may get new requests.
