@@ -144,9 +144,15 @@ impl Server {
         options: &Options,
     ) -> Result<(bool, Bytes), Refusal> {
         let mut options = options.clone();
+        let mut marked_by_us = None;
         loop {
             let name = &key.place.name;
-            let entry = self.get(key).ok_or_else(|| Refusal::not_found(resource.about(name)))?;
+            let Some(entry) = self.get(key) else {
+                // Who runs the pod was faster: it is gone, and that is what was asked for.
+                return marked_by_us
+                    .map(|bytes| (true, bytes))
+                    .ok_or_else(|| Refusal::not_found(resource.about(name)));
+            };
             let old: Value = serde_json::from_slice(&entry.bytes).unwrap_or_default();
             check_preconditions(resource, &old, &options)?;
             let written = match self.outcome(resource, &old, &options) {
@@ -160,7 +166,8 @@ impl Server {
                 Outcome::Remove if is_pod(resource) && !object::is_leaving(&old) => {
                     let marked = self.marked(&old, 0);
                     match self.mark(resource, key, &entry, &old, marked).await {
-                        Ok(_) => {
+                        Ok(bytes) => {
+                            marked_by_us = Some(bytes);
                             // It held for the first write, which made a revision of its own.
                             options.revision = None;
                             continue;

@@ -5,6 +5,8 @@ use std::{
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
 use super::OpenError;
@@ -41,12 +43,24 @@ impl Directory {
         let io = |source| OpenError::Io { file: path.display().to_string(), source };
         make_private(path).map_err(io)?;
         let lock = private().create(true).truncate(false).write(true).open(path.join(LOCK)).map_err(io)?;
-        match lock.try_lock() {
+        match take(&lock) {
             Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
             Err(TryLockError::WouldBlock) => Err(OpenError::InUse { directory: path.to_owned() }),
             Err(TryLockError::Error(source)) => Err(io(source)),
         }
     }
+}
+
+/// A process that was just started by the last holder has the lock too, until it has become another program: a moment is
+/// worth waiting for.
+fn take(lock: &File) -> Result<(), TryLockError> {
+    for _ in 0..20 {
+        match lock.try_lock() {
+            Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(50)),
+            other => return other,
+        }
+    }
+    lock.try_lock()
 }
 
 /// Secrets are in there.

@@ -40,6 +40,8 @@ impl Mask {
         for (key, value) in fields {
             let value = match (key.as_str(), value) {
                 ("resourceVersion", Value::String(_)) => Value::from("revision"),
+                // What an apply took away from a custom object, in the answer alone.
+                ("labels" | "annotations", Value::Null) => continue,
                 ("continue", Value::String(token)) if !token.is_empty() => Value::from("continue"),
                 ("managedFields" | "causes", Value::Array(_)) => self.sorted(value),
                 // Sentences about columns are everybody's own.

@@ -255,12 +255,14 @@ fn merge(object: &mut Value, edit: &Value) {
     }
 }
 
-/// A kube-apiserver sometimes writes an object again when only the times of its owners changed.
+/// A kube-apiserver sometimes writes an object again when only the times of its owners changed,
+/// or when empty labels were applied.
 fn drop_repeated(events: &mut Vec<Value>) {
     let mut last: HashMap<String, Value> = HashMap::new();
     events.retain(|event| {
         let name = event["object"]["metadata"]["name"].to_string();
-        last.insert(name, event.clone()).as_ref() != Some(event)
+        let before = last.insert(name, event["object"].clone());
+        event["type"] != "MODIFIED" || before.as_ref() != Some(&event["object"])
     });
 }
 
