@@ -1,0 +1,331 @@
+//! The output of containers: a file each, bounded, and readers that follow it.
+use std::{
+    collections::HashMap,
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use bytes::Bytes;
+use futures_util::{
+    future::BoxFuture,
+    stream::{self, BoxStream, StreamExt},
+};
+use tokio::sync::watch;
+
+/// Which output, and how much of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LogRequest {
+    pub namespace: String,
+    pub pod: String,
+    /// May be left out if the pod has one.
+    pub container: Option<String>,
+    /// Goes on until the container ends.
+    pub follow: bool,
+    /// The last lines only.
+    pub tail: Option<usize>,
+    /// The run before this one.
+    pub previous: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    #[error("pod {0:?} has no output here")]
+    NoPod(String),
+    #[error("a container name must be specified for pod {pod}, choose one of: [{}]", containers.join(" "))]
+    WhichContainer { pod: String, containers: Vec<String> },
+    #[error("container {container} is not valid for pod {pod}")]
+    NoContainer { pod: String, container: String },
+    #[error("previous terminated container {0:?} not found")]
+    NoPrevious(String),
+    #[error("failed to read the output of a container: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Whoever has the output of containers: what an API server asks for `pods/log`.
+pub trait Logs: std::fmt::Debug + Send + Sync + 'static {
+    fn read(&self, request: LogRequest) -> BoxFuture<'_, Result<BoxStream<'static, Bytes>, LogError>>;
+}
+
+/// How far an output has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Progress {
+    /// Counts the files that were begun.
+    file: u64,
+    written: u64,
+    closed: bool,
+}
+
+/// The output of one container over all its runs. At most two files of `limit` bytes per run, this run and the last.
+#[derive(Debug)]
+pub(crate) struct Output {
+    path: PathBuf,
+    limit: u64,
+    progress: watch::Sender<Progress>,
+}
+
+impl Output {
+    fn new(path: PathBuf, limit: u64) -> Self {
+        Self { path, limit, progress: watch::Sender::new(Progress { closed: true, ..Progress::default() }) }
+    }
+
+    fn with(&self, ending: &str) -> PathBuf {
+        let mut path = self.path.clone().into_os_string();
+        path.push(ending);
+        path.into()
+    }
+
+    /// Begins the output of a new run; what is there becomes the previous one's.
+    pub fn begin(self: &Arc<Self>) -> io::Result<Pen> {
+        drop(fs::remove_file(self.with(".1")));
+        if self.path.exists() {
+            fs::rename(&self.path, self.with(".previous"))?;
+        }
+        let pen = Pen { file: self.open()?, size: 0, output: Arc::clone(self) };
+        self.progress.send_modify(|progress| {
+            *progress = Progress { file: progress.file + 1, written: progress.written, closed: false };
+        });
+        Ok(pen)
+    }
+
+    fn open(&self) -> io::Result<File> {
+        OpenOptions::new().create(true).append(true).open(&self.path)
+    }
+
+    fn read(self: &Arc<Self>, request: &LogRequest) -> Result<BoxStream<'static, Bytes>, LogError> {
+        if request.previous {
+            let bytes = fs::read(self.with(".previous"));
+            let bytes =
+                bytes.map_err(|_| LogError::NoPrevious(request.container.clone().unwrap_or_default()))?;
+            return Ok(stream::iter([last_lines(bytes, request.tail)]).boxed());
+        }
+        let mut progress = self.progress.subscribe();
+        let seen = *progress.borrow_and_update();
+        let mut bytes = fs::read(self.with(".1")).unwrap_or_default();
+        let mut file = match File::open(&self.path) {
+            Ok(file) => Some(file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(file) = &mut file {
+            file.read_to_end(&mut bytes)?;
+        }
+        let first = stream::iter([last_lines(bytes, request.tail)]);
+        if !request.follow {
+            return Ok(first.boxed());
+        }
+        let follower = Follower { output: Arc::clone(self), progress, file, seen };
+        Ok(first.chain(stream::unfold(follower, Follower::next)).boxed())
+    }
+}
+
+/// Writes one run's output.
+#[derive(Debug)]
+pub(crate) struct Pen {
+    file: File,
+    size: u64,
+    output: Arc<Output>,
+}
+
+impl Pen {
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let length = bytes.len() as u64;
+        let mut begun = 0;
+        if self.size > 0 && self.size + length > self.output.limit {
+            fs::rename(&self.output.path, self.output.with(".1"))?;
+            self.file = self.output.open()?;
+            self.size = 0;
+            begun = 1;
+        }
+        self.file.write_all(bytes)?;
+        self.size += length;
+        self.output.progress.send_modify(|progress| {
+            progress.file += begun;
+            progress.written += length;
+        });
+        Ok(())
+    }
+}
+
+impl Drop for Pen {
+    fn drop(&mut self) {
+        self.output.progress.send_modify(|progress| progress.closed = true);
+    }
+}
+
+#[derive(Debug)]
+struct Follower {
+    output: Arc<Output>,
+    progress: watch::Receiver<Progress>,
+    file: Option<File>,
+    seen: Progress,
+}
+
+impl Follower {
+    /// The next bytes; nothing when the run is over and read to its end.
+    async fn next(mut self) -> Option<(Bytes, Self)> {
+        loop {
+            let now = *self.progress.borrow_and_update();
+            let mut bytes = Vec::new();
+            if let Some(file) = &mut self.file {
+                file.read_to_end(&mut bytes).ok()?;
+            }
+            if bytes.is_empty() && now.file != self.seen.file {
+                self.file = File::open(&self.output.path).ok();
+                self.seen = now;
+                continue;
+            }
+            if !bytes.is_empty() {
+                return Some((Bytes::from(bytes), self));
+            }
+            if now.closed {
+                return None;
+            }
+            self.progress.changed().await.ok()?;
+        }
+    }
+}
+
+fn last_lines(mut bytes: Vec<u8>, lines: Option<usize>) -> Bytes {
+    let Some(lines) = lines else { return bytes.into() };
+    let end = bytes.strip_suffix(b"\n").map_or(bytes.len(), <[u8]>::len);
+    let breaks = bytes[..end].iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n');
+    let start = match lines.checked_sub(1) {
+        None => bytes.len(),
+        Some(skip) => breaks.map(|(at, _)| at + 1).nth(skip).unwrap_or(0),
+    };
+    bytes.drain(..start);
+    bytes.into()
+}
+
+/// The outputs of all pods of this node, by namespace and name.
+#[derive(Debug, Clone)]
+pub struct Outputs {
+    directory: PathBuf,
+    limit: u64,
+    pods: Arc<Mutex<HashMap<(String, String), Pod>>>,
+}
+
+#[derive(Debug)]
+struct Pod {
+    uid: String,
+    containers: Vec<(String, Arc<Output>)>,
+}
+
+impl Outputs {
+    pub(crate) fn new(directory: &Path, limit: u64) -> Self {
+        Self { directory: directory.join("logs"), limit, pods: Arc::default() }
+    }
+
+    fn directory_of(&self, uid: &str) -> PathBuf {
+        self.directory.join(uid)
+    }
+
+    /// Makes the outputs of a pod, or finds those that an earlier agent left.
+    pub(crate) fn open(
+        &self,
+        (namespace, name): (&str, &str),
+        uid: &str,
+        containers: &[String],
+    ) -> io::Result<HashMap<String, Arc<Output>>> {
+        let directory = self.directory_of(uid);
+        fs::create_dir_all(&directory)?;
+        let output = |name: &String| {
+            (name.clone(), Arc::new(Output::new(directory.join(format!("{name}.log")), self.limit)))
+        };
+        let containers: Vec<_> = containers.iter().map(output).collect();
+        let opened = containers.iter().cloned().collect();
+        let pod = Pod { uid: uid.to_owned(), containers };
+        let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+        pods.insert((namespace.to_owned(), name.to_owned()), pod);
+        Ok(opened)
+    }
+
+    /// Removes the outputs of a pod that is gone.
+    pub(crate) fn remove(&self, key: (&str, &str), uid: &str) {
+        let key = (key.0.to_owned(), key.1.to_owned());
+        let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+        // A pod of the same name may be here already.
+        if pods.get(&key).is_some_and(|pod| pod.uid == uid) {
+            pods.remove(&key);
+        }
+        drop(fs::remove_dir_all(self.directory_of(uid)));
+    }
+
+    fn find(&self, request: &LogRequest) -> Result<Arc<Output>, LogError> {
+        let pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (request.namespace.clone(), request.pod.clone());
+        let pod = pods.get(&key).ok_or_else(|| LogError::NoPod(request.pod.clone()))?;
+        let names = || pod.containers.iter().map(|(name, _)| name.clone()).collect();
+        let wanted = match (&request.container, pod.containers.as_slice()) {
+            (Some(name), _) => name,
+            (None, [(name, _)]) => name,
+            (None, _) => {
+                return Err(LogError::WhichContainer { pod: request.pod.clone(), containers: names() });
+            }
+        };
+        let found = pod.containers.iter().find(|(name, _)| name == wanted);
+        let missing = || LogError::NoContainer { pod: request.pod.clone(), container: wanted.clone() };
+        found.map(|(_, output)| Arc::clone(output)).ok_or_else(missing)
+    }
+}
+
+impl Logs for Outputs {
+    fn read(&self, request: LogRequest) -> BoxFuture<'_, Result<BoxStream<'static, Bytes>, LogError>> {
+        Box::pin(async move { self.find(&request)?.read(&request) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request() -> LogRequest {
+        LogRequest { namespace: "n".to_owned(), pod: "p".to_owned(), ..LogRequest::default() }
+    }
+
+    async fn text(outputs: &Outputs, request: LogRequest) -> String {
+        let parts: Vec<Bytes> = outputs.read(request).await.unwrap().collect().await;
+        String::from_utf8(parts.concat()).unwrap()
+    }
+
+    fn outputs(directory: &Path, limit: u64) -> (Outputs, Arc<Output>) {
+        let outputs = Outputs::new(directory, limit);
+        let opened = outputs.open(("n", "p"), "u", &["c".to_owned()]).unwrap();
+        (outputs, Arc::clone(&opened["c"]))
+    }
+
+    #[tokio::test]
+    async fn an_output_is_bounded_and_has_a_tail_and_a_past() {
+        let directory = tempfile::tempdir().unwrap();
+        let (outputs, output) = outputs(directory.path(), 8);
+        output.begin().unwrap().write(b"before\n").unwrap();
+        let mut pen = output.begin().unwrap();
+        for line in [b"one--\n", b"two--\n", b"three\n"] {
+            pen.write(line).unwrap();
+        }
+        assert_eq!(text(&outputs, request()).await, "two--\nthree\n");
+        assert_eq!(text(&outputs, LogRequest { tail: Some(1), ..request() }).await, "three\n");
+        assert_eq!(text(&outputs, LogRequest { tail: Some(0), ..request() }).await, "");
+        assert_eq!(text(&outputs, LogRequest { previous: true, ..request() }).await, "before\n");
+        let unknown = LogRequest { container: Some("x".to_owned()), ..request() };
+        assert!(matches!(outputs.read(unknown).await, Err(LogError::NoContainer { .. })));
+    }
+
+    #[tokio::test]
+    async fn a_follower_sees_everything_across_files_and_ends_with_the_run() {
+        let directory = tempfile::tempdir().unwrap();
+        let (outputs, output) = outputs(directory.path(), 8);
+        let mut pen = output.begin().unwrap();
+        pen.write(b"one--\n").unwrap();
+        let following = outputs.read(LogRequest { follow: true, ..request() }).await.unwrap();
+        let read = tokio::spawn(following.collect::<Vec<Bytes>>());
+        for line in [b"two--\n", b"three\n"] {
+            pen.write(line).unwrap();
+            tokio::task::yield_now().await;
+        }
+        drop(pen);
+        assert_eq!(String::from_utf8(read.await.unwrap().concat()).unwrap(), "one--\ntwo--\nthree\n");
+    }
+}

@@ -1,0 +1,120 @@
+//! The agent's side of a shim: starts a program, hears how it ended.
+use std::{collections::BTreeMap, io, path::PathBuf, process::Stdio};
+
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
+    process::{Child, ChildStderr, ChildStdin, ChildStdout, Command},
+};
+
+use crate::shim;
+
+/// The program that is started as the shim; see [`shim`].
+#[derive(Debug, Clone)]
+pub struct Shim {
+    pub program: PathBuf,
+}
+
+impl Default for Shim {
+    fn default() -> Self {
+        Self { program: shim::THIS_PROGRAM.into() }
+    }
+}
+
+/// What to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Program {
+    pub command: Vec<String>,
+    pub environment: BTreeMap<String, String>,
+    pub directory: PathBuf,
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum End {
+    Exited(i32),
+    Signalled(i32),
+    /// It never ran: the words of the system.
+    NotStarted(String),
+    /// The shim was killed; processes may be left.
+    Lost,
+}
+
+/// A program under a shim. Dropping it kills the whole tree.
+#[derive(Debug)]
+pub(crate) struct Running {
+    shim: Child,
+    orders: Option<ChildStdin>,
+    report: Lines<BufReader<ChildStdout>>,
+}
+
+impl Shim {
+    pub(crate) fn start(&self, program: &Program) -> io::Result<(Running, ChildStderr)> {
+        let mut shim = Command::new(&self.program)
+            .arg(shim::ARGUMENT)
+            .args(&program.command)
+            .env_clear()
+            .envs(&program.environment)
+            .current_dir(&program.directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // Ctrl-C on a terminal is the agent's: it ends its pods in order.
+            .process_group(0)
+            .spawn()?;
+        let missing = || io::Error::other("the shim has no pipes");
+        let (Some(report), Some(output)) = (shim.stdout.take(), shim.stderr.take()) else {
+            return Err(missing());
+        };
+        let orders = shim.stdin.take();
+        Ok((Running { shim, orders, report: BufReader::new(report).lines() }, output))
+    }
+}
+
+impl Running {
+    /// Waits for the end. May be dropped and called again.
+    pub async fn ended(&mut self) -> End {
+        while let Ok(Some(line)) = self.report.next_line().await {
+            if let Some(end) = read_report(&line) {
+                drop(self.shim.wait().await);
+                return end;
+            }
+        }
+        End::Lost
+    }
+
+    pub async fn terminate(&mut self) {
+        if let Some(orders) = &mut self.orders {
+            // A shim that is gone has nothing left to end.
+            drop(orders.write_all(&[shim::TERMINATE]).await);
+        }
+    }
+
+    pub fn kill(&mut self) {
+        self.orders = None;
+    }
+}
+
+fn read_report(line: &str) -> Option<End> {
+    match line.split_once(' ')? {
+        ("exited", code) => code.parse().ok().map(End::Exited),
+        ("signalled", signal) => signal.parse().ok().map(End::Signalled),
+        ("failed", why) => Some(End::NotStarted(why.to_owned())),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_read_and_a_start_is_no_end() {
+        assert_eq!(read_report("exited 3"), Some(End::Exited(3)));
+        assert_eq!(read_report("signalled 9"), Some(End::Signalled(9)));
+        assert_eq!(
+            read_report("failed cannot run x: No such file"),
+            Some(End::NotStarted("cannot run x: No such file".to_owned()))
+        );
+        assert_eq!(read_report("started 17"), None);
+    }
+}

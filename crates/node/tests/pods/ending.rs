@@ -1,0 +1,61 @@
+use kube::api::DeleteParams;
+use serde_json::json;
+
+use crate::support::{Bed, dead, is_alive, phase, shell};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_has_its_hook_then_its_grace_and_is_then_killed_with_all_its_children() {
+    let bed = Bed::new();
+    let (told, pids) = (bed.path("told"), bed.path("pids"));
+    let script = format!(
+        "trap 'echo term >> {told}' TERM; sleep 1000 & one=$!; setsid sleep 1000 & two=$!; \
+         echo $$ $one $two > {pids}; while true; do wait; done"
+    );
+    let mut container = shell(&script);
+    container["lifecycle"] =
+        json!({"preStop": {"exec": {"command": ["sh", "-c", format!("echo hook $POD_IP >> {told}")]}}});
+    let spec = json!({"containers": [container], "terminationGracePeriodSeconds": 1});
+    let pod = bed.create("p", spec).await;
+    let pids = bed.file("pids").await;
+    let address = bed.see("p", "running", phase("Running")).await.status.unwrap().pod_ip.unwrap();
+    assert!(pids.split_whitespace().all(is_alive));
+    bed.delete("p").await;
+    bed.gone("p").await;
+    assert_eq!(
+        pids.split_whitespace().filter(|pid| is_alive(pid)).count(),
+        0,
+        "a pod goes after its processes"
+    );
+    assert_eq!(bed.file("told").await, format!("hook {address}\nterm\n"));
+    let directory = bed.directory.path().join("node/pods").join(pod.metadata.uid.unwrap());
+    testbed::eventually("its directory gone", crate::support::SOON, async || {
+        (!directory.exists()).then_some(())
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_graceful_pod_ends_before_its_grace_is_over() {
+    let bed = Bed::new();
+    let script = "trap 'exit 0' TERM; while true; do sleep 0.02; done";
+    bed.create("p", json!({"containers": [shell(script)], "terminationGracePeriodSeconds": 3600})).await;
+    bed.see("p", "running", phase("Running")).await;
+    bed.delete("p").await;
+    bed.gone("p").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_was_forced_out_of_the_api_is_killed() {
+    let bed = Bed::new();
+    let pids = bed.path("pids");
+    bed.create(
+        "p",
+        json!({"containers": [shell(&format!("trap '' TERM; echo $$ > {pids}; exec sleep 1000"))]}),
+    )
+    .await;
+    let pids = bed.file("pids").await;
+    let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+    bed.pods().delete("p", &now).await.unwrap();
+    dead(&pids).await;
+}
