@@ -15,7 +15,7 @@ use crate::{
     refusal::{Refused, refusal},
     sources::Sources,
     status::{Facts, Views, status},
-    view::{Ended, View},
+    view::{Ended, State, View},
     volume,
 };
 
@@ -61,23 +61,18 @@ impl Keeper {
         let views: Views = views.collect();
         while self.is_here() {
             let refused = Some((*reason, message.as_str()));
-            if self.write(journal, &views, refused, Stop::No).await != Written::No {
+            if self.write(journal, &views, refused).await != Written::No {
                 return;
             }
             self.wait_a_moment().await;
         }
     }
 
-    async fn write(
-        &self,
-        journal: &mut Journal,
-        views: &Views,
-        refused: Option<(&str, &str)>,
-        stop: Stop,
-    ) -> Written {
+    async fn write(&self, journal: &mut Journal, views: &Views, refused: Option<(&str, &str)>) -> Written {
         let now = (self.context.settings.now)();
-        let running = views.values().any(|view| matches!(view.state, crate::view::State::Running { .. }));
-        let ending = stop != Stop::No && !running;
+        let running = views.values().any(|view| matches!(view.state, State::Running { .. }));
+        // When only the agent stops, the next one starts them again.
+        let ending = journal.known().metadata.deletion_timestamp.is_some() && !running;
         let facts = Facts { views, address: self.address, refused, ending, now };
         let status = status(journal.known(), &facts);
         journal.write(status).await
@@ -113,7 +108,7 @@ impl Keeper {
                 journal.learn(&pod);
             }
             let views = seen.borrow_and_update().clone();
-            let written = self.write(journal, &views, None, wish).await;
+            let written = self.write(journal, &views, None).await;
             if done && (written != Written::No || !self.is_here()) {
                 return;
             }

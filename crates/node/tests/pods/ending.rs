@@ -5,7 +5,7 @@ use crate::support::{Bed, dead, is_alive, phase, shell};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_has_its_hook_then_its_grace_and_is_then_killed_with_all_its_children() {
-    let bed = Bed::new();
+    let bed = Bed::new().await;
     let (told, pids) = (bed.path("told"), bed.path("pids"));
     let script = format!(
         "trap 'echo term >> {told}' TERM; sleep 1000 & one=$!; setsid sleep 1000 & two=$!; \
@@ -37,7 +37,7 @@ async fn a_pod_has_its_hook_then_its_grace_and_is_then_killed_with_all_its_child
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_graceful_pod_ends_before_its_grace_is_over() {
-    let bed = Bed::new();
+    let bed = Bed::new().await;
     let script = "trap 'exit 0' TERM; while true; do sleep 0.02; done";
     bed.create("p", json!({"containers": [shell(script)], "terminationGracePeriodSeconds": 3600})).await;
     bed.see("p", "running", phase("Running")).await;
@@ -47,7 +47,7 @@ async fn a_graceful_pod_ends_before_its_grace_is_over() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_was_forced_out_of_the_api_is_killed() {
-    let bed = Bed::new();
+    let bed = Bed::new().await;
     let pids = bed.path("pids");
     bed.create(
         "p",

@@ -7,7 +7,7 @@ use crate::support::{Bed, phase, shell};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_output_of_a_container_can_be_read_and_followed_to_its_end() {
-    let bed = Bed::new();
+    let bed = Bed::new().await;
     let go = bed.path("go");
     let script = format!("echo one; echo two >&2; while [ ! -e {go} ]; do sleep 0.02; done; echo three");
     bed.create("p", json!({"restartPolicy": "Never", "containers": [shell(&script)]})).await;

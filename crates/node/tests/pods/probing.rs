@@ -5,7 +5,7 @@ use crate::support::{Bed, condition, container, is, server, shell};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_is_ready_while_it_answers() {
-    let bed = Bed::new();
+    let bed = Bed::new().await;
     let ready = bed.path("ready");
     let mut container = server(&ready);
     let get =
@@ -23,7 +23,7 @@ async fn a_pod_is_ready_while_it_answers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_readiness_gate_holds_a_pod_back() {
-    let bed = Bed::new();
+    let bed = Bed::new().await;
     let spec = json!({
         "containers": [shell("exec sleep 1000")], "readinessGates": [{"conditionType": "segue.dev/in-service"}],
     });
@@ -38,7 +38,7 @@ async fn a_readiness_gate_holds_a_pod_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_that_stops_living_is_restarted() {
-    let bed = Bed::new();
+    let bed = Bed::new().await;
     let alive = bed.path("alive");
     let mut c = shell(&format!("touch {alive}; exec sleep 1000"));
     let command = json!({"command": ["test", "-e", alive]});

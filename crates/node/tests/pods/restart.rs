@@ -3,7 +3,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use apiserver::store::{History, Store};
+use apiserver::store::Store;
 use node::NodeError;
 use serde_json::json;
 
@@ -23,7 +23,7 @@ fn pod_with_children(directory: &Path) -> serde_json::Value {
 }
 
 fn store(directory: &Path) -> Store {
-    Store::open(&directory.join("api"), History::default()).unwrap()
+    Store::open(&directory.join("api"), apiserver::store::Settings::default()).unwrap().store
 }
 
 /// Not a test but an agent with an API of its own, to be killed.
@@ -31,7 +31,7 @@ fn store(directory: &Path) -> Store {
 async fn runs_an_agent_when_it_is_told_to() {
     let Ok(directory) = std::env::var(DIRECTORY) else { return };
     let directory = Path::new(&directory);
-    let client = serve(store(directory));
+    let client = serve(store(directory)).await;
     let agent = start(&client, settings(directory));
     create(&client, "p", pod_with_children(directory)).await;
     see(&client, "p", "running", phase("Running")).await;
@@ -56,7 +56,7 @@ async fn nothing_outlives_an_agent_that_was_killed_and_nothing_is_doubled_by_the
     process.wait().unwrap();
     dead(&pids).await;
 
-    let client = serve(store(directory.path()));
+    let client = serve(store(directory.path())).await;
     let agent = start(&client, settings(directory.path()));
     let pod = see(&client, "p", "restarted", |pod| {
         let status = container(pod)?;
@@ -77,7 +77,7 @@ async fn nothing_outlives_an_agent_that_was_killed_and_nothing_is_doubled_by_the
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_is_stopped_ends_its_pods_and_the_next_one_starts_them_again() {
-    let mut bed = Bed::new();
+    let mut bed = Bed::new().await;
     bed.create("p", pod_with_children(bed.directory.path())).await;
     let pids = bed.file("pids").await;
     let before = bed.see("p", "ready", is("Ready", "True")).await;
@@ -94,7 +94,7 @@ async fn an_agent_that_is_stopped_ends_its_pods_and_the_next_one_starts_them_aga
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_shim_takes_its_container_with_it_and_a_new_one_starts() {
-    let bed = Bed::new();
+    let bed = Bed::new().await;
     bed.create("p", pod_with_children(bed.directory.path())).await;
     let pids = bed.file("pids").await;
     let first = pids.split_whitespace().next().unwrap();
@@ -107,7 +107,7 @@ async fn a_killed_shim_takes_its_container_with_it_and_a_new_one_starts() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_agents_do_not_share_a_directory() {
-    let bed = Bed::new();
+    let bed = Bed::new().await;
     bed.create("p", json!({"containers": [shell("exec sleep 1000")]})).await;
     bed.see("p", "running", phase("Running")).await;
     let mut second = start(&bed.client, settings(bed.directory.path()));

@@ -6,7 +6,7 @@ use crate::support::{Bed, address, container, is, phase, shell};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_runs_to_its_end_with_all_that_it_was_given() {
-    let bed = Bed::new();
+    let bed = Bed::new().await;
     let map = json!({"metadata": {"name": "config"}, "data": {"mode": "fast"}});
     let maps: Api<ConfigMap> = Api::default_namespaced(bed.client.clone());
     maps.create(&PostParams::default(), &serde_json::from_value(map).unwrap()).await.unwrap();
@@ -43,7 +43,7 @@ async fn a_pod_runs_to_its_end_with_all_that_it_was_given() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_node_says_what_it_has() {
-    let bed = Bed::new();
+    let bed = Bed::new().await;
     let nodes: Api<Node> = Api::all(bed.client.clone());
     let status = testbed::eventually("the node", crate::support::SOON, async || {
         nodes.get_opt("here").await.unwrap()?.status.filter(|status| status.capacity.is_some())
@@ -55,7 +55,7 @@ async fn the_node_says_what_it_has() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_without_a_command_learns_what_to_do() {
-    let bed = Bed::new();
+    let bed = Bed::new().await;
     bed.create("image", json!({"containers": [{"name": "c", "image": "vllm"}]})).await;
     let status = bed.see("image", "failed", phase("Failed")).await.status.unwrap();
     assert_eq!(status.reason.as_deref(), Some("ImageNotRunnable"));
@@ -67,7 +67,7 @@ async fn a_pod_without_a_command_learns_what_to_do() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_does_not_exist_is_named() {
-    let bed = Bed::new();
+    let bed = Bed::new().await;
     let missing = json!({"name": "c", "image": "none", "command": ["/no/such/program"]});
     bed.create("p", json!({"restartPolicy": "Never", "containers": [missing]})).await;
     let pod = bed.see("p", "failed", phase("Failed")).await;
@@ -78,7 +78,7 @@ async fn a_program_that_does_not_exist_is_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_loop_backs_off_and_counts() {
-    let bed = Bed::with(|settings| settings.backoff.longest = std::time::Duration::from_mins(1));
+    let bed = Bed::with(|settings| settings.backoff.longest = std::time::Duration::from_mins(1)).await;
     bed.create("p", json!({"containers": [shell("kill -9 $$")]})).await;
     let status = bed
         .see("p", "in back-off for the third time", |pod| {
@@ -96,7 +96,7 @@ async fn a_crash_loop_backs_off_and_counts() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_without_probes_is_ready_when_it_runs_and_not_when_it_has_ended() {
-    let bed = Bed::new();
+    let bed = Bed::new().await;
     let go = bed.path("go");
     let script = format!("while [ ! -e {go} ]; do sleep 0.02; done; exit 3");
     bed.create("p", json!({"restartPolicy": "Never", "containers": [shell(&script)]})).await;

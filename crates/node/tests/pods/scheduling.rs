@@ -10,7 +10,7 @@ fn with_gpus(script: &str, gpus: u32) -> serde_json::Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_does_not_fit_says_so_in_numbers_and_fits_when_others_are_gone() {
-    let bed = Bed::new();
+    let bed = Bed::new().await;
     bed.create("large", with_gpus("exec sleep 1000", 7)).await;
     bed.see("large", "running", phase("Running")).await;
     bed.create("more", with_gpus("exec sleep 1000", 4)).await;
@@ -26,7 +26,7 @@ async fn a_pod_that_does_not_fit_says_so_in_numbers_and_fits_when_others_are_gon
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_pod_takes_is_free_only_when_its_processes_have_ended() {
-    let bed = Bed::new();
+    let bed = Bed::new().await;
     let go = bed.path("go");
     // Ends when the test says so, not when it is asked to.
     let stubborn = format!("trap 'echo asked >> {go}.asked' TERM; while [ ! -e {go} ]; do sleep 0.02; done");
@@ -44,7 +44,7 @@ async fn what_a_pod_takes_is_free_only_when_its_processes_have_ended() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gated_pod_waits_for_its_gates() {
-    let bed = Bed::new();
+    let bed = Bed::new().await;
     let mut spec = with_gpus("exec sleep 1000", 1);
     spec["schedulingGates"] = json!([{"name": "segue.dev/gang"}]);
     bed.create("gated", spec).await;

@@ -9,10 +9,10 @@ use std::{
 };
 
 use apiserver::{InProcess, Server, store::Store, world::Machine};
-use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod};
+use k8s_openapi::api::core::v1::{ContainerStatus, Event, Namespace, Pod};
 use kube::{
     Api, Client,
-    api::{DeleteParams, ListParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use node::{Backoff, Logs, Node, NodeError, Resources, Settings, Shim};
 use serde_json::{Value, json};
@@ -50,10 +50,14 @@ pub fn settings(directory: &Path) -> Settings {
     }
 }
 
-pub fn serve(store: Store) -> Client {
+pub async fn serve(store: Store) -> Client {
     let server = Server::new(store, Arc::new(Machine), Vec::new());
     tokio::spawn(server.clone().keep_collecting());
-    Client::new(InProcess::new(server), "default")
+    let client = Client::new(InProcess::new(server), "default");
+    let namespace = PatchParams::apply("test");
+    let default = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}});
+    Api::<Namespace>::all(client.clone()).patch("default", &namespace, &Patch::Apply(default)).await.unwrap();
+    client
 }
 
 pub fn start(client: &Client, settings: Settings) -> Agent {
@@ -64,13 +68,13 @@ pub fn start(client: &Client, settings: Settings) -> Agent {
 }
 
 impl Bed {
-    pub fn new() -> Self {
-        Self::with(|_| {})
+    pub async fn new() -> Self {
+        Self::with(|_| {}).await
     }
 
-    pub fn with(change: impl FnOnce(&mut Settings)) -> Self {
+    pub async fn with(change: impl FnOnce(&mut Settings)) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let client = serve(Store::memory(apiserver::store::History::default()));
+        let client = serve(Store::memory(apiserver::store::History::default())).await;
         let mut settings = settings(directory.path());
         change(&mut settings);
         let agent = start(&client, settings);
@@ -129,7 +133,8 @@ pub async fn create(client: &Client, name: &str, spec: Value) -> Pod {
 /// Waits until something can be seen of a pod; says what it was otherwise.
 pub async fn see<T>(client: &Client, name: &str, what: &str, seen: impl Fn(&Pod) -> Option<T>) -> T {
     let pods: Api<Pod> = Api::default_namespaced(client.clone());
-    let found = eventually(&format!("{name} {what}"), SOON, async || {
+    let what = format!("{name} {what}");
+    let found = eventually(&what, SOON, async || {
         let pod = pods.get_opt(name).await.unwrap()?;
         seen(&pod)
     });
@@ -151,9 +156,9 @@ pub async fn file(path: &Path) -> String {
     .unwrap()
 }
 
-/// A container that runs a shell script.
+/// A container that runs a shell script. Its dollars are the shell's and not Kubernetes'.
 pub fn shell(script: &str) -> Value {
-    json!({"name": "c", "image": "none", "command": ["sh", "-c", script]})
+    json!({"name": "c", "image": "none", "command": ["sh", "-c", script.replace('$', "$$")]})
 }
 
 /// A container that serves HTTP on its pod's address: 200 while the file `ready` is there, and 503 otherwise.
