@@ -76,14 +76,14 @@ impl Node {
             .map_err(NodeError::Leftovers)?;
         object::register(&self.client, &self.settings).await.map_err(|e| NodeError::Register(Box::new(e)))?;
         let (events, writing) = Events::new(self.client.clone(), &self.settings.name, self.settings.now);
-        let (changes, mut changed) = mpsc::channel(256);
+        let (changes, mut heard) = mpsc::channel(256);
         let mut tasks = JoinSet::new();
         tasks.spawn(writing);
         tasks.spawn(pods::follow(Api::all(self.client.clone()), changes));
         tasks.spawn(object::keep_alive(self.client.clone(), self.settings.clone()));
         let Self { client, settings, outputs } = self;
         let mut agent = Agent::new(Context { client, settings, events, outputs });
-        agent.attend(&mut changed, &mut stop).await;
+        agent.attend(&mut heard, &mut stop).await;
         agent.leave().await;
         Ok(())
     }

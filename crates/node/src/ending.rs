@@ -86,7 +86,7 @@ mod tests {
         let began = Instant::now();
         let mut ending = Ending::new(None, Shim::default(), Duration::from_secs(30));
         ending.shorten(Duration::from_secs(3));
-        ending.shorten(Duration::from_secs(60));
+        ending.shorten(Duration::from_mins(1));
         assert_eq!(Ending::next(&mut Some(ending)).await, Step::Kill);
         assert_eq!(began.elapsed().as_secs(), 3);
     }

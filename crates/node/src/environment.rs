@@ -190,6 +190,7 @@ mod tests {
 
     use super::*;
 
+    #[expect(clippy::unwrap_in_result, reason = "what it is given is a container")]
     fn built(container: Value) -> Result<BTreeMap<String, String>, EnvironmentError> {
         let pod = json!({
             "metadata": {"name": "p", "namespace": "n", "uid": "u", "labels": {"app.x/y": "z"}},
@@ -201,8 +202,8 @@ mod tests {
         sources.add_config_map("config", Some([("mode".to_owned(), b"fast".to_vec())].into()));
         sources.add_config_map("missing", None);
         let mut environment = BTreeMap::new();
-        build(place, &serde_json::from_value(container).unwrap(), &sources, &mut environment)?;
-        Ok(environment)
+        let container = serde_json::from_value(container).unwrap();
+        build(place, &container, &sources, &mut environment).map(|()| environment)
     }
 
     #[test]

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 pub struct LogRequest {
     pub namespace: String,
     pub pod: String,
-    /// May be left out if the pod has one.
+    /// May be left out if the pod has one, init containers not counted.
     pub container: Option<String>,
     /// Goes on until the container ends.
     pub follow: bool,
@@ -210,6 +210,8 @@ pub struct Outputs {
 #[derive(Debug)]
 struct Pod {
     uid: String,
+    /// How many of the first containers are not init containers.
+    main: usize,
     containers: Vec<(String, Arc<Output>)>,
 }
 
@@ -227,16 +229,16 @@ impl Outputs {
         &self,
         (namespace, name): (&str, &str),
         uid: &str,
-        containers: &[String],
+        (main, init): (&[String], &[String]),
     ) -> io::Result<HashMap<String, Arc<Output>>> {
         let directory = self.directory_of(uid);
         fs::create_dir_all(&directory)?;
         let output = |name: &String| {
             (name.clone(), Arc::new(Output::new(directory.join(format!("{name}.log")), self.limit)))
         };
-        let containers: Vec<_> = containers.iter().map(output).collect();
+        let containers: Vec<_> = main.iter().chain(init).map(output).collect();
         let opened = containers.iter().cloned().collect();
-        let pod = Pod { uid: uid.to_owned(), containers };
+        let pod = Pod { uid: uid.to_owned(), main: main.len(), containers };
         let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
         pods.insert((namespace.to_owned(), name.to_owned()), pod);
         Ok(opened)
@@ -258,12 +260,9 @@ impl Outputs {
         let key = (request.namespace.clone(), request.pod.clone());
         let pod = pods.get(&key).ok_or_else(|| LogError::NoPod(request.pod.clone()))?;
         let names = || pod.containers.iter().map(|(name, _)| name.clone()).collect();
-        let wanted = match (&request.container, pod.containers.as_slice()) {
-            (Some(name), _) => name,
-            (None, [(name, _)]) => name,
-            (None, _) => {
-                return Err(LogError::WhichContainer { pod: request.pod.clone(), containers: names() });
-            }
+        let only = if pod.main == 1 { pod.containers.first().map(|(name, _)| name) } else { None };
+        let Some(wanted) = request.container.as_ref().or(only) else {
+            return Err(LogError::WhichContainer { pod: request.pod.clone(), containers: names() });
         };
         let found = pod.containers.iter().find(|(name, _)| name == wanted);
         let missing = || LogError::NoContainer { pod: request.pod.clone(), container: wanted.clone() };
@@ -292,7 +291,7 @@ mod tests {
 
     fn outputs(directory: &Path, limit: u64) -> (Outputs, Arc<Output>) {
         let outputs = Outputs::new(directory, limit);
-        let opened = outputs.open(("n", "p"), "u", &["c".to_owned()]).unwrap();
+        let opened = outputs.open(("n", "p"), "u", (&["c".to_owned()], &["i".to_owned()])).unwrap();
         (outputs, Arc::clone(&opened["c"]))
     }
 

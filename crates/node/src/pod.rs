@@ -51,7 +51,8 @@ impl Keeper {
 
     fn open_outputs(&self, pod: &Pod) -> std::io::Result<HashMap<String, Arc<Output>>> {
         let names: Vec<_> = containers(pod).map(|container| container.name.clone()).collect();
-        self.context.outputs.open(key(pod), uid(pod), &names)
+        let main = pod.spec.as_ref().map_or(0, |spec| spec.containers.len());
+        self.context.outputs.open(key(pod), uid(pod), names.split_at(main))
     }
 
     async fn refuse(&mut self, journal: &mut Journal, refused: &Refused) {

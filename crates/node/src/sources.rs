@@ -1,4 +1,4 @@
-//! The ConfigMaps and Secrets that a pod refers to, read once before a start.
+//! The config maps and secrets that a pod refers to, read once before a start.
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, PodSpec, Secret};

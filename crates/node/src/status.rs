@@ -77,7 +77,7 @@ pub(crate) fn status(pod: &Pod, facts: &Facts<'_>) -> Value {
         (CONTAINERS_READY, containers_ready),
         (SCHEDULED, Judgement::yes()),
     ];
-    let conditions = judgements.map(|(kind, judgement)| condition(pod, &old, kind, judgement, facts.now));
+    let conditions = judgements.map(|(kind, judgement)| condition(pod, &old, kind, &judgement, facts.now));
     let address = facts.address.to_string();
     json!({
         "phase": phase,
@@ -146,7 +146,7 @@ fn ready(pod: &Pod, old: &PodStatus, containers: &Judgement, phase: &str) -> Jud
 }
 
 /// Explicit nulls take away what the condition said before.
-fn condition(pod: &Pod, old: &PodStatus, kind: &str, judgement: Judgement, now: Timestamp) -> Value {
+fn condition(pod: &Pod, old: &PodStatus, kind: &str, judgement: &Judgement, now: Timestamp) -> Value {
     let status = if judgement.holds { "True" } else { "False" };
     let before = old.conditions.iter().flatten().find(|condition| condition.type_ == kind);
     let same = before.filter(|before| before.status == status);
@@ -198,7 +198,7 @@ fn covers(old: &Value, patch: &Value) -> bool {
 pub(crate) fn unscheduled(pod: &Pod, reason: &str, message: &str, now: Timestamp) -> Value {
     let old = pod.status.clone().unwrap_or_default();
     let judgement = Judgement { holds: false, reason: None, message: Some(message.to_owned()) };
-    let mut condition = condition(pod, &old, SCHEDULED, judgement, now);
+    let mut condition = condition(pod, &old, SCHEDULED, &judgement, now);
     condition["reason"] = json!(reason);
     json!({"conditions": [condition]})
 }
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
     use crate::view::State;
 
-    fn pod(old: Value) -> Pod {
+    fn pod(old: &Value) -> Pod {
         serde_json::from_value(json!({
             "metadata": {"name": "p"},
             "spec": {"containers": [{"name": "c"}], "readinessGates": [{"conditionType": "segue/in"}]},
@@ -232,29 +232,29 @@ mod tests {
 
     #[test]
     fn a_pod_is_ready_when_its_containers_are_and_its_gates_hold() {
-        let closed = written(&pod(json!({})), true, 0);
+        let closed = written(&pod(&json!({})), true, 0);
         assert_eq!(of(&closed, READY)["reason"], "ReadinessGatesNotReady");
         assert_eq!(of(&closed, CONTAINERS_READY)["status"], "True");
         let gate = json!({"conditions": [{"type": "segue/in", "status": "True"}]});
-        let open = pod(gate);
+        let open = pod(&gate);
         assert_eq!(of(&written(&open, true, 0), READY)["status"], "True");
         assert_eq!(of(&written(&open, false, 0), READY)["message"], "containers with unready status: [c]");
     }
 
     #[test]
     fn a_condition_keeps_the_time_of_its_last_change() {
-        let first = written(&pod(json!({})), false, 10);
-        let again = written(&pod(first.clone()), false, 20);
+        let first = written(&pod(&json!({})), false, 10);
+        let again = written(&pod(&first), false, 20);
         assert_eq!(again, first);
-        let ready = written(&pod(first), true, 30);
+        let ready = written(&pod(&first), true, 30);
         assert_eq!(of(&ready, CONTAINERS_READY)["lastTransitionTime"], "1970-01-01T00:00:30Z");
         assert_eq!(of(&ready, INITIALIZED)["lastTransitionTime"], "1970-01-01T00:00:10Z");
     }
 
     #[test]
     fn what_is_there_is_not_written_again() {
-        let first = written(&pod(json!({})), false, 10);
-        let mut stored = pod(first.clone());
+        let first = written(&pod(&json!({})), false, 10);
+        let mut stored = pod(&first);
         let foreign = json!([{"type": "segue/in", "status": "False"}]);
         let mut status = serde_json::to_value(&stored.status).unwrap();
         let conditions = status["conditions"].as_array_mut().unwrap();

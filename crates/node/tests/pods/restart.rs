@@ -1,6 +1,6 @@
 use std::{
     path::Path,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
 };
 
 use apiserver::store::Store;
@@ -20,6 +20,16 @@ fn pod_with_children(directory: &Path) -> serde_json::Value {
         pids.display()
     );
     json!({"containers": [shell(&script)], "terminationGracePeriodSeconds": 1})
+}
+
+/// A test that fails leaves nothing behind either.
+struct KilledOnDrop(Child);
+
+impl Drop for KilledOnDrop {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
 }
 
 fn store(directory: &Path) -> Store {
@@ -43,17 +53,19 @@ async fn runs_an_agent_when_it_is_told_to() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_outlives_an_agent_that_was_killed_and_nothing_is_doubled_by_the_next() {
     let directory = tempfile::tempdir().unwrap();
-    let mut process = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "restart::runs_an_agent_when_it_is_told_to"])
-        .env(DIRECTORY, directory.path())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut process = KilledOnDrop(
+        Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "restart::runs_an_agent_when_it_is_told_to"])
+            .env(DIRECTORY, directory.path())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
     file(&directory.path().join("up")).await;
     let pids = file(&directory.path().join("pids")).await;
     assert!(pids.split_whitespace().all(is_alive));
-    process.kill().unwrap();
-    process.wait().unwrap();
+    process.0.kill().unwrap();
+    process.0.wait().unwrap();
     dead(&pids).await;
 
     let client = serve(store(directory.path())).await;
