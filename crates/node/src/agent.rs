@@ -77,14 +77,18 @@ impl Node {
         object::register(&self.client, &self.settings).await.map_err(|e| NodeError::Register(Box::new(e)))?;
         let (events, writing) = Events::new(self.client.clone(), &self.settings.name, self.settings.now);
         let (changes, mut heard) = mpsc::channel(256);
+        // Ends by itself when nobody can send an event any more.
+        let writing = tokio::spawn(writing);
         let mut tasks = JoinSet::new();
-        tasks.spawn(writing);
         tasks.spawn(pods::follow(Api::all(self.client.clone()), changes));
         tasks.spawn(object::keep_alive(self.client.clone(), self.settings.clone()));
         let Self { client, settings, outputs } = self;
         let mut agent = Agent::new(Context { client, settings, events, outputs });
         agent.attend(&mut heard, &mut stop).await;
         agent.leave().await;
+        drop(agent);
+        // The last events are worth a moment, not a hang.
+        drop(time::timeout(AGAIN, writing).await);
         Ok(())
     }
 }
@@ -195,7 +199,11 @@ impl Agent {
             self.index.on_node(&name).map(|pod| (uid(pod).to_owned(), Arc::clone(pod))).collect();
         for (uid, kept) in &self.kept {
             let pod = here.get(uid).cloned();
-            kept.pod.send_if_modified(|known| std::mem::replace(known, pod.clone()) != pod);
+            kept.pod.send_if_modified(|known| {
+                let same = known.as_ref().map(Arc::as_ptr) == pod.as_ref().map(Arc::as_ptr);
+                known.clone_from(&pod);
+                !same
+            });
         }
         for (uid, pod) in here {
             if !self.kept.contains_key(&uid) {

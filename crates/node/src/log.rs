@@ -37,6 +37,8 @@ pub enum LogError {
     WhichContainer { pod: String, containers: Vec<String> },
     #[error("container {container} is not valid for pod {pod}")]
     NoContainer { pod: String, container: String },
+    #[error("container {0:?} is waiting to start")]
+    Waiting(String),
     #[error("previous terminated container {0:?} not found")]
     NoPrevious(String),
     #[error("failed to read the output of a container: {0}")]
@@ -70,6 +72,10 @@ impl Output {
         Self { path, limit, progress: watch::Sender::new(Progress { closed: true, ..Progress::default() }) }
     }
 
+    fn name(&self) -> String {
+        self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
     fn with(&self, ending: &str) -> PathBuf {
         let mut path = self.path.clone().into_os_string();
         path.push(ending);
@@ -96,21 +102,17 @@ impl Output {
     fn read(self: &Arc<Self>, request: &LogRequest) -> Result<BoxStream<'static, Bytes>, LogError> {
         if request.previous {
             let bytes = fs::read(self.with(".previous"));
-            let bytes =
-                bytes.map_err(|_| LogError::NoPrevious(request.container.clone().unwrap_or_default()))?;
+            let bytes = bytes.map_err(|_| LogError::NoPrevious(self.name()))?;
             return Ok(stream::iter([last_lines(bytes, request.tail)]).boxed());
         }
         let mut progress = self.progress.subscribe();
         let seen = *progress.borrow_and_update();
         let mut bytes = fs::read(self.with(".1")).unwrap_or_default();
-        let mut file = match File::open(&self.path) {
-            Ok(file) => Some(file),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(error.into()),
-        };
-        if let Some(file) = &mut file {
-            file.read_to_end(&mut bytes)?;
-        }
+        let mut file = File::open(&self.path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => LogError::Waiting(self.name()),
+            _ => error.into(),
+        })?;
+        file.read_to_end(&mut bytes)?;
         let first = stream::iter([last_lines(bytes, request.tail)]);
         if !request.follow {
             return Ok(first.boxed());
@@ -158,7 +160,7 @@ impl Drop for Pen {
 struct Follower {
     output: Arc<Output>,
     progress: watch::Receiver<Progress>,
-    file: Option<File>,
+    file: File,
     seen: Progress,
 }
 
@@ -168,11 +170,9 @@ impl Follower {
         loop {
             let now = *self.progress.borrow_and_update();
             let mut bytes = Vec::new();
-            if let Some(file) = &mut self.file {
-                file.read_to_end(&mut bytes).ok()?;
-            }
+            self.file.read_to_end(&mut bytes).ok()?;
             if bytes.is_empty() && now.file != self.seen.file {
-                self.file = File::open(&self.output.path).ok();
+                self.file = File::open(&self.output.path).ok()?;
                 self.seen = now;
                 continue;
             }
@@ -299,6 +299,7 @@ mod tests {
     async fn an_output_is_bounded_and_has_a_tail_and_a_past() {
         let directory = tempfile::tempdir().unwrap();
         let (outputs, output) = outputs(directory.path(), 8);
+        assert!(matches!(outputs.read(request()).await.err(), Some(LogError::Waiting(name)) if name == "c"));
         output.begin().unwrap().write(b"before\n").unwrap();
         let mut pen = output.begin().unwrap();
         for line in [b"one--\n", b"two--\n", b"three\n"] {

@@ -122,5 +122,6 @@ fn become_container(mut arguments: impl Iterator<Item = OsString>) -> io::Result
     let mut agent = std::fs::File::from(io::stdout().as_fd().try_clone_to_owned()?);
     let output = io::stderr().as_fd().try_clone_to_owned()?;
     let error = Command::new(&program).args(arguments).stdout(output).exec();
-    writeln!(agent, "failed cannot run {}: {error}", program.to_string_lossy())
+    // In one write: the shim reports into the same pipe.
+    agent.write_all(format!("failed cannot run {}: {error}\n", program.to_string_lossy()).as_bytes())
 }

@@ -99,7 +99,8 @@ impl View {
             (None, None) => None,
         };
         let last = last.map(|last| read_ended(last, now));
-        let state = match ended {
+        // One that waited to be started again has its last end before it.
+        let state = match ended.or_else(|| last.clone()) {
             Some(ended) => State::Ended(ended),
             None => Self::default().state,
         };

@@ -1,7 +1,7 @@
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::support::{Bed, condition, container, is, server, shell};
+use crate::support::{Bed, SOON, condition, container, is, server, shell};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_is_ready_while_it_answers() {
@@ -51,4 +51,20 @@ async fn a_container_that_stops_living_is_restarted() {
     assert_eq!(status.last_state.unwrap().terminated.unwrap().signal, Some(15));
     let event = bed.event("p", "Killing").await;
     assert_eq!(event.message.as_deref(), Some("Container c failed liveness probe, will be restarted"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_to_which_nothing_happens_is_not_written() {
+    let bed = Bed::new().await;
+    let asked = bed.path("asked");
+    let mut c = shell("exec sleep 1000");
+    let command = json!(["sh", "-c", format!("echo x >> {asked}")]);
+    c["readinessProbe"] = json!({"exec": {"command": command}, "periodSeconds": 1});
+    bed.create("p", json!({"containers": [c]})).await;
+    let before = bed.see("p", "ready", is("Ready", "True")).await.metadata.resource_version;
+    let times = || std::fs::read_to_string(&asked).unwrap().lines().count();
+    let so_far = times();
+    let more = async || (times() >= so_far + 2).then_some(());
+    testbed::eventually("two more probes", SOON, more).await.unwrap();
+    assert_eq!(bed.pods().get("p").await.unwrap().metadata.resource_version, before);
 }

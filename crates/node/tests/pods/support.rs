@@ -45,7 +45,7 @@ pub fn settings(directory: &Path) -> Settings {
     Settings {
         capacity: Resources::of([("cpu", "4"), ("memory", "8Gi"), ("nvidia.com/gpu", "8"), ("pods", "50")]),
         shim: Shim { program: PathBuf::from(env!("CARGO_BIN_EXE_pod-shim")) },
-        backoff: Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(60) },
+        backoff: Backoff { first: Duration::from_millis(50), longest: Duration::from_mins(1) },
         ..Settings::new("here", directory.join("node"))
     }
 }
