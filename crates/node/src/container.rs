@@ -174,10 +174,13 @@ impl Life {
     /// One run, from start to end.
     async fn run(&mut self, program: Program) -> Ended {
         let now = self.context.settings.now;
-        let (running, output) = match self.context.settings.shim.start(&program) {
+        let (mut running, output) = match self.context.settings.shim.start(&program) {
             Ok(started) => started,
             Err(error) => return Ended::new(&End::NotStarted(error.to_string()), None, now()),
         };
+        if let Err(end) = running.started().await {
+            return Ended::new(&end, None, now());
+        }
         let since = now();
         let mut writing = JoinSet::new();
         let pen = self.output.begin();
@@ -210,8 +213,8 @@ impl Life {
                 Some(report) = probing.reports.recv() => {
                     let kill = self.hear(report);
                     // A container that is ending is not judged any more, but its readiness still is.
-                    if let Some(why) = kill && ending.is_none() {
-                        let grace = self.grace();
+                    if let Some((why, grace)) = kill && ending.is_none() {
+                        let grace = grace.unwrap_or_else(|| self.grace());
                         ending = Some(self.begin_to_end(&mut running, target, grace, &why).await);
                     }
                 }
@@ -229,20 +232,18 @@ impl Life {
         }
     }
 
-    /// Notes what a probe says; a reason if the container must be ended.
-    fn hear(&self, report: Report) -> Option<String> {
+    /// Notes what a probe says; a reason if the container must be ended, and the grace that the probe has for it.
+    fn hear(&self, report: Report) -> Option<(String, Option<Duration>)> {
         match report {
             Report::Started => self.note(|view| view.started = true),
             Report::Ready(ready) => self.note(|view| view.ready = ready),
             Report::Unhealthy(probe, why) => {
                 self.context.events.warning(&self.pod, "Unhealthy", &format!("{probe} probe failed: {why}"));
             }
-            Report::Kill(probe) => {
+            Report::Kill(probe, grace) => {
                 let name = &self.container.name;
-                return Some(format!(
-                    "Container {name} failed {} probe, will be restarted",
-                    probe.to_lowercase()
-                ));
+                let probe = probe.to_lowercase();
+                return Some((format!("Container {name} failed {probe} probe, will be restarted"), grace));
             }
         }
         None

@@ -1,4 +1,6 @@
 //! Looks at a running container again and again, and reports what it means.
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::Probe;
 use tokio::{sync::mpsc, task::JoinSet, time};
 
@@ -16,8 +18,8 @@ pub(crate) enum Report {
     Ready(bool),
     /// One look failed: which probe, and what it saw.
     Unhealthy(&'static str, String),
-    /// It must be ended: which probe says so.
-    Kill(&'static str),
+    /// It must be ended: which probe says so, and within what time if not the pod's.
+    Kill(&'static str, Option<Duration>),
 }
 
 /// The probes of one run of a container. They end when this is dropped.
@@ -32,6 +34,7 @@ struct Prober {
     name: &'static str,
     check: Check,
     rhythm: Rhythm,
+    grace: Option<Duration>,
     shim: Shim,
     reports: mpsc::Sender<Report>,
 }
@@ -43,7 +46,9 @@ impl Probing {
             let (shim, reports) = (shim.clone(), sender.clone());
             let make = |probe: &Probe| {
                 let (check, rhythm) = (Check::of_probe(probe, target), Rhythm::of(probe));
-                Prober { name, check, rhythm, shim, reports }
+                let grace =
+                    probe.termination_grace_period_seconds.and_then(|grace| u64::try_from(grace).ok());
+                Prober { name, check, rhythm, grace: grace.map(Duration::from_secs), shim, reports }
             };
             probe.map(make)
         };
@@ -107,7 +112,7 @@ impl Prober {
             match tally.count(self.look().await, &self.rhythm) {
                 Some(true) => return true,
                 Some(false) => {
-                    drop(self.reports.send(Report::Kill(self.name)).await);
+                    drop(self.reports.send(Report::Kill(self.name, self.grace)).await);
                     return false;
                 }
                 None => {}
@@ -133,7 +138,7 @@ impl Prober {
         loop {
             ticks.tick().await;
             if tally.count(self.look().await, &self.rhythm) == Some(false) {
-                drop(self.reports.send(Report::Kill(self.name)).await);
+                drop(self.reports.send(Report::Kill(self.name, self.grace)).await);
                 return;
             }
         }

@@ -71,6 +71,15 @@ impl Shim {
 }
 
 impl Running {
+    /// Waits until it runs; how it ended if it never did.
+    pub async fn started(&mut self) -> Result<(), End> {
+        match self.report.next_line().await {
+            Ok(Some(line)) if line.starts_with("started ") => Ok(()),
+            Ok(Some(line)) => Err(read_report(&line).unwrap_or(End::Lost)),
+            Ok(None) | Err(_) => Err(End::Lost),
+        }
+    }
+
     /// Waits for the end. May be dropped and called again.
     pub async fn ended(&mut self) -> End {
         while let Ok(Some(line)) = self.report.next_line().await {

@@ -55,15 +55,25 @@ fn report(line: &str) {
 
 fn hold(command: impl Iterator<Item = OsString>) -> io::Result<()> {
     process::set_child_subreaper(Some(process::getpid()))?;
-    let container = Command::new(THIS_PROGRAM)
+    let mut container = Command::new(THIS_PROGRAM)
         .args([ARGUMENT, "become", &std::process::id().to_string()])
         .args(command)
         .stdin(Stdio::null())
+        .stdout(Stdio::piped())
         .process_group(0)
         .spawn()?;
     let first = Pid::from_child(&container);
-    report(&format!("started {first}"));
     thread::spawn(move || obey(first));
+    // Its pipe is closed by the exec that succeeds; one that failed says why.
+    let mut failure = String::new();
+    if let Some(mut said) = container.stdout.take() {
+        said.read_to_string(&mut failure)?;
+    }
+    if failure.is_empty() {
+        report(&format!("started {first}"));
+    } else {
+        return Err(io::Error::other(failure));
+    }
     let end = wait_for(first)?;
     sweep();
     report(&match (end.exit_status(), end.terminating_signal()) {
@@ -118,10 +128,9 @@ fn become_container(mut arguments: impl Iterator<Item = OsString>) -> io::Result
         return Ok(());
     }
     let program = arguments.next().ok_or_else(|| io::Error::other("no command"))?;
-    // Closed by a successful exec; the agent must hear of one that failed.
-    let mut agent = std::fs::File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    // Closed by an exec that succeeds.
+    let mut shim = std::fs::File::from(io::stdout().as_fd().try_clone_to_owned()?);
     let output = io::stderr().as_fd().try_clone_to_owned()?;
     let error = Command::new(&program).args(arguments).stdout(output).exec();
-    // In one write: the shim reports into the same pipe.
-    agent.write_all(format!("failed cannot run {}: {error}\n", program.to_string_lossy()).as_bytes())
+    write!(shim, "cannot run {}: {error}", program.to_string_lossy())
 }
