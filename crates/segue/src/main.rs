@@ -32,6 +32,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // A container's shim is this program again; it must not start a runtime or read other arguments.
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|first| first == node::shim::ARGUMENT) {
+        return node::shim::main(arguments);
+    }
     let answer = match Cli::parse().command {
         Command::Up(args) => up::run(&args),
         Command::Plan(args) => plan::run(&args),

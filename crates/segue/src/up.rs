@@ -1,30 +1,43 @@
-use std::{env, io, path::PathBuf, sync::Arc};
+use std::{
+    env,
+    fs::{self, DirBuilder},
+    io,
+    os::unix::fs::DirBuilderExt,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use apiserver::{
-    Admission, Cause, Credentials, Limits, Listener, Refusal, Server,
+    Admission, Cause, Credentials, InProcess, Limits, Listener, Refusal, Server,
     store::{Cut, Settings, Store},
     world::Machine,
 };
 use bytes::Bytes;
 use clap::Args as ClapArgs;
+use gateway::Gateway;
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Collected, Full};
+use kube::Client;
+use node::{Node, Resources};
 use serde_json::{Value, json};
 use tokio::{
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     sync::watch,
+    task::JoinSet,
 };
 
 use crate::output::{self, Answer, Error, Format};
 
-/// Run the embedded Kubernetes API on this machine.
+/// Run everything on this machine: a Kubernetes API, a node that runs pods as processes, a gateway.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   segue up
   segue up --directory /tmp/try --port 6443
   kubectl --kubeconfig ~/.local/state/segue/kubeconfig get leaderworkersets
 
-Listens on loopback only. The state stays in the directory; nothing else on this machine is touched.")]
+Listens on loopback only. A pod's command runs as a process of this machine, as the user who started segue, without
+isolation; it ends when segue ends. The state stays in the directory.")]
 pub(crate) struct Args {
     /// Where the state is kept; by default `segue` below the state directory of XDG, or ~/.local/state
     #[arg(long, value_name = "DIR")]
@@ -35,6 +48,9 @@ pub(crate) struct Args {
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
 }
+
+/// How long requests under way may take after Ctrl-C.
+const DRAIN: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
     let Args { directory, port, output } = args;
@@ -64,16 +80,50 @@ async fn serve(directory: PathBuf, port: u16, format: Format) -> Result<Answer, 
     credentials
         .write_kubeconfig(&kubeconfig, listener.address())
         .map_err(|error| failed("write the kubeconfig")(&error))?;
+    let mut signals = Signals::listen()?;
     announce(&listener, &kubeconfig, opened.cut.as_ref(), format)?;
 
     let (stop, stopped) = watch::channel(false);
+    let client = Client::new(InProcess::new(server.clone()), "default");
+    let mut parts = JoinSet::new();
+    parts.spawn(run_node(client.clone(), directory.join("node"), stopped.clone()));
+    parts.spawn(run_gateway(client, stopped.clone()));
     let collecting = tokio::spawn(server.keep_collecting());
     let serving = tokio::spawn(listener.serve(stopped));
-    told_to_stop().await?;
+    let ended = tokio::select! {
+        () = signals.told_to_stop() => Ok(()),
+        // None of them ends by itself unless something is wrong.
+        Some(ended) = parts.join_next() => ended.unwrap_or_else(|error| Err(failed("go on")(&error))),
+    };
+    // Pods and requests first, then the API that they are written to.
     stop.send_replace(true);
+    while parts.join_next().await.is_some() {}
     serving.await.map_err(|error| failed("stop")(&error))?;
     collecting.abort();
-    Ok(Answer::Yes)
+    ended.map(|()| Answer::Yes)
+}
+
+async fn run_node(client: Client, directory: PathBuf, stop: watch::Receiver<bool>) -> Result<(), Error> {
+    // Volumes hold secrets.
+    DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+    let mut settings = node::Settings::new("this-machine", directory);
+    settings.capacity = capacity();
+    Node::new(client, settings).run(stop).await.map_err(|error| Error::up("run the node", &error))
+}
+
+async fn run_gateway(client: Client, mut stop: watch::Receiver<bool>) -> Result<(), Error> {
+    let settings = gateway::Settings { drain: DRAIN, ..gateway::Settings::default() };
+    Gateway::new(settings).run(client, async move { drop(stop.wait_for(|stop| *stop).await) }).await;
+    Ok(())
+}
+
+/// What this machine has. Nothing is taken away for others: it is a promise, not a wall.
+fn capacity() -> Resources {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from).to_string();
+    let memory = fs::read_to_string("/proc/meminfo").ok();
+    let memory = memory.as_deref().and_then(|text| text.lines().next()?.split_whitespace().nth(1));
+    let memory = memory.map_or_else(|| "1Gi".to_owned(), |kilobytes| format!("{kilobytes}Ki"));
+    Resources::of([("cpu", processors.as_str()), ("memory", &memory), ("pods", "1000")])
 }
 
 fn announce(
@@ -96,33 +146,50 @@ fn announce(
             output::print(&format!("{line}\n"))
         }
         Format::Table => output::print(&format!(
-            "The embedded Kubernetes API is at https://{address}, for this machine alone.\n\
+            "A Kubernetes API, a node and a gateway, for this machine alone: https://{address}\n\
+             Real: the processes of pods and their sockets. Not real: images, isolation, more than one node.\n\
              \n  kubectl --kubeconfig {kubeconfig} get namespaces\n\
-             \nCtrl-C stops it; the state stays.\n"
+             \nCtrl-C ends it and its pods; the state stays.\n"
         )),
     }
 }
 
-async fn told_to_stop() -> io::Result<()> {
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+/// The ways to be told to stop, heard from when this is made.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
-    Ok(())
+
+    async fn told_to_stop(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
 }
 
 /// What every cluster has, and the kinds that we serve.
 async fn furnish(server: &Server) -> Result<(), Error> {
     let refused = |refusal: Refusal| Error::Up { what: "furnish the API", why: refusal.message().to_owned() };
     server.furnish().await.map_err(refused)?;
-    for kind in api::KINDS {
-        let definition = kind.crd();
+    let definitions = api::KINDS.iter().map(|kind| kind.crd()).chain(gateway::crds());
+    for definition in definitions {
         let name = definition["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
         apply(server, &path, &definition).await?;
     }
-    Ok(())
+    let class = json!({
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "GatewayClass",
+        "metadata": {"name": "segue"},
+        "spec": {"controllerName": gateway::Settings::default().controller},
+    });
+    apply(server, "/apis/gateway.networking.k8s.io/v1/gatewayclasses/segue", &class).await
 }
 
 async fn apply(server: &Server, path: &str, object: &Value) -> Result<(), Error> {

@@ -8,9 +8,17 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::Path,
     process::{Child, Command, Stdio},
+    time::Duration,
 };
 
-use serde_json::Value;
+use kube::{
+    Api, Client, Config,
+    api::{DynamicObject, GroupVersionKind, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
+    core::ApiResource,
+};
+use serde_json::{Value, json};
+use testbed::eventually;
 
 fn up(directory: &Path) -> Child {
     Command::new(env!("CARGO_BIN_EXE_segue"))
@@ -77,4 +85,46 @@ fn a_second_one_on_the_same_directory_is_refused() {
     assert!(said.contains("open the stored objects"), "{said}");
     interrupt(&first);
     first.wait().unwrap();
+}
+
+/// How many processes have this argument. It is a number that nobody else sleeps for.
+fn sleeping(seconds: &str) -> usize {
+    let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let commands = processes.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
+    commands.filter(|command| command.split(|byte| *byte == 0).any(|word| word == seconds.as_bytes())).count()
+}
+
+async fn client(kubeconfig: &str) -> Client {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    // The library takes one from the environment, for loopback too.
+    config.proxy_url = None;
+    Client::try_from(config).unwrap()
+}
+
+#[tokio::test]
+async fn a_pod_runs_as_a_process_and_ends_with_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut child = up(directory.path());
+    let said = announced(&mut child);
+    let client = client(said["kubeconfig"].as_str().unwrap()).await;
+    let seconds = (1_000_000 + child.id()).to_string();
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Pod"));
+    let pods: Api<DynamicObject> = Api::default_namespaced_with(client, &kind);
+    let pod: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "sleeper"},
+        "spec": {"containers": [{"name": "main", "image": "none", "command": ["sleep", seconds]}]},
+    }))
+    .unwrap();
+    pods.create(&PostParams::default(), &pod).await.unwrap();
+    eventually("a running pod", Duration::from_mins(1), async || {
+        let pod = pods.get("sleeper").await.unwrap();
+        (pod.data["status"]["phase"] == "Running").then_some(())
+    })
+    .await
+    .unwrap();
+    assert!(sleeping(&seconds) > 0);
+    interrupt(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(sleeping(&seconds), 0);
 }
