@@ -235,6 +235,10 @@ impl Server {
         if writer.operation == Operation::Update {
             new = owned(resource, Some(old), new, call.part, writer, &now);
         }
+        // After that: nobody owns that an object is leaving.
+        for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+            object::copy_meta(&mut new, old, field);
+        }
         resource.prepare_update(old, &mut new, call.part);
         resource.judge(Some(old), &new, call.part)?;
         self.give_addresses(resource, &mut new)?;
@@ -393,9 +397,6 @@ fn keep_system_fields(old: &Value, new: &mut Value) {
         if new["metadata"].get(field).is_none_or(Value::is_null) || field == "generation" {
             object::copy_meta(new, old, field);
         }
-    }
-    for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
-        object::copy_meta(new, old, field);
     }
     object::remove_meta(new, "resourceVersion");
     object::remove_meta(new, "selfLink");

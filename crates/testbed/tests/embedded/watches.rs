@@ -79,7 +79,10 @@ fn the_events_since_any_revision_lead_from_its_list_to_the_list_now() {
             let plain = path.split('?').next().unwrap_or_default().replace("{ns}", NAMESPACE);
             plain.split('/').take_while(|part| !["a", "b", "c"].contains(part)).collect::<Vec<_>>().join("/")
         };
-        let paths: BTreeSet<String> = sequence.steps.iter().map(|step| path(&step.path)).collect();
+        // Some requests lead nowhere on purpose.
+        let leads_somewhere = |path: &&str| !path.contains("gadgets") && !path.contains("nowhere");
+        let paths = sequence.steps.iter().map(|step| step.path.as_str()).filter(leads_somewhere);
+        let paths: BTreeSet<String> = paths.map(path).collect();
         simulate(async {
             let server = server(seed);
             run(&server, &sequence).await;
