@@ -260,12 +260,12 @@ impl Resource {
                 Some(old) => causes.extend(builtin::validate_update(kind, old, new)),
             },
             Rules::Custom(custom) => {
-                causes.extend(custom.scale.as_ref().and_then(|scale| replicas_misfit(&scale.spec, new)));
                 let verdict = custom.schema.judge(new, old);
                 causes.extend(verdict.violations.iter().map(violated));
                 if let Some(scale) = &custom.scale {
                     let spec = (part != Part::Status).then_some(&scale.spec);
                     let paths = spec.into_iter().chain([&scale.status]);
+                    causes.extend(replicas_misfit(&scale.spec, new));
                     causes.extend(paths.filter_map(|path| replicas_out_of_range(path, new)));
                 }
                 if verdict.rules_were_skipped {
@@ -362,11 +362,7 @@ fn replicas_out_of_range(path: &[String], object: &Value) -> Option<Cause> {
 fn replicas_misfit(path: &[String], object: &Value) -> Option<Cause> {
     let found = path.iter().try_fold(object, |value, part| value.get(part))?;
     let (text, ty) = match found {
-        Value::Number(number) if number.as_i64().is_some_and(|replicas| replicas >= 0) => return None,
-        Value::Number(number) if number.is_i64() => {
-            let field = format!(".{}", path.join("."));
-            return Some(Cause::invalid(field, found, "should be a non-negative integer"));
-        }
+        Value::Number(number) if number.is_i64() => return None,
         Value::String(text) => (text.clone(), "string"),
         Value::Bool(flag) => (flag.to_string(), "bool"),
         Value::Number(number) => (number.to_string(), "float64"),
