@@ -73,7 +73,10 @@ impl Server {
         } else {
             let shown = new.clone();
             let unreadable = |refusal: Refusal| kind.unreadable(call, &shown, &sent.value, &refusal);
-            let unknown = resource.decode(&mut new).map_err(unreadable)?;
+            let mut unknown = resource.decode(&mut new).map_err(unreadable)?;
+            if kind == PatchKind::Json {
+                unknown.extend(patch::unknown_fields(&sent.value));
+            }
             strictness(call, unknown, &sent.duplicates).map_err(unreadable)?;
         }
         check_name(call, &new)?;

@@ -9,68 +9,6 @@ pub enum Selectable<'a> {
     Named(&'a [&'a str]),
 }
 
-const POD: &[&str] = &[
-    "metadata.name",
-    "metadata.namespace",
-    "spec.nodeName",
-    "spec.restartPolicy",
-    "spec.schedulerName",
-    "spec.serviceAccountName",
-    "spec.hostNetwork",
-    "status.phase",
-    "status.podIP",
-    "status.podIPs",
-    "status.nominatedNodeName",
-];
-const EVENT: &[&str] = &[
-    "involvedObject.kind",
-    "involvedObject.namespace",
-    "involvedObject.name",
-    "involvedObject.uid",
-    "involvedObject.apiVersion",
-    "involvedObject.resourceVersion",
-    "involvedObject.fieldPath",
-    "reason",
-    "reportingComponent",
-    "source",
-    "type",
-    "metadata.namespace",
-    "metadata.name",
-];
-/// The same fields by the names of the newer group.
-const REGARDING_EVENT: &[&str] = &[
-    "reason",
-    "regarding.kind",
-    "regarding.namespace",
-    "regarding.name",
-    "regarding.uid",
-    "regarding.apiVersion",
-    "regarding.resourceVersion",
-    "regarding.fieldPath",
-    "reportingController",
-    "type",
-    "metadata.namespace",
-    "metadata.name",
-];
-
-impl Selectable<'static> {
-    /// What a built-in resource can be selected by.
-    pub fn built_in(group: &str, resource: &str) -> Self {
-        match (group, resource) {
-            ("", "pods") => Self::Named(POD),
-            ("", "events") => Self::Named(EVENT),
-            ("events.k8s.io", "events") => Self::Named(REGARDING_EVENT),
-            ("", "nodes") => Self::Named(&["metadata.name", "spec.unschedulable"]),
-            ("", "namespaces") => Self::Named(&["metadata.name", "status.phase"]),
-            ("", "secrets") => Self::Named(&["metadata.name", "metadata.namespace", "type"]),
-            ("", "services") => {
-                Self::Named(&["metadata.name", "metadata.namespace", "spec.clusterIP", "spec.type"])
-            }
-            _ => Self::Metadata,
-        }
-    }
-}
-
 impl Selectable<'_> {
     fn check(self, name: &str) -> Result<(), String> {
         let (known, refusal) = match self {

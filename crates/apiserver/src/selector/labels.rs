@@ -34,15 +34,6 @@ impl Labels {
         Parser::new(text).selector()
     }
 
-    /// Everything that has these labels.
-    pub fn all_of(labels: &BTreeMap<String, String>) -> Self {
-        let requirement = |(key, value): (&String, &String)| Requirement {
-            key: key.clone(),
-            test: Test::In(BTreeSet::from([value.clone()])),
-        };
-        Self { requirements: labels.iter().map(requirement).collect() }
-    }
-
     /// Reads the selector of an object (`matchLabels`, `matchExpressions`); nothing when it is not one. An empty one
     /// selects everything, a missing one nothing.
     pub fn from_object(selector: &Value) -> Option<Self> {
