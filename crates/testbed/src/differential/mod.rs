@@ -4,6 +4,7 @@
 //! what was found stays found without one. Uids, times and revisions differ between any two runs; [`mask`] replaces them
 //! by names that do not, in the order in which they appear.
 
+mod bodies;
 mod generate;
 mod mask;
 mod run;

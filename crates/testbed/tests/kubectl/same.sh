@@ -32,10 +32,12 @@ kubectl apply -n script --server-side -f settings.yaml
 # Changing.
 EDITOR='sed -i s/blue/red/' kubectl edit cm settings -n script
 KUBE_EDITOR='sed -i s/settings/other/' kubectl edit cm settings -n script 2>&1 | sed 's/"[^"]*yaml"/FILE/; s/kubectl-edit-[0-9]*/FILE/'
+kubectl patch cm settings -n script --type json -p '[{"op":"add","path":"/data/c","value":"3","zork":1}]'
 kubectl patch cm settings -n script -p '{"data":{"a":"1"}}'
 kubectl patch cm settings -n script --type merge -p '{"data":{"b":"2","size":null}}'
 kubectl patch cm settings -n script --type json -p '[{"op":"remove","path":"/data/b"}]'
 kubectl patch cm settings -n script --type json -p '[{"op":"remove","path":"/data/b"}]'
+kubectl patch cm settings -n script --type json -p '[{"op":"add","path":"/data/c","value":"3","zork":1}]'
 kubectl patch cm settings -n script -p '{"data":{"a":"1"}}'
 kubectl label cm settings -n script tier=front
 kubectl label cm settings -n script tier=back
