@@ -2,6 +2,24 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::kind::object;
+
+object! {
+    /// Where traffic comes in. Its fields are the Gateway API's, kept as they are.
+    Gateway, Value, Value, "gateway.networking.k8s.io", "v1", "gateways"
+}
+
+object! {
+    /// Where HTTP goes. Its fields are the Gateway API's, kept as they are.
+    HTTPRoute, Value, Value, "gateway.networking.k8s.io", "v1", "httproutes"
+}
+
+object! {
+    /// Where gRPC goes. Its fields are the Gateway API's, kept as they are.
+    GRPCRoute, Value, Value, "gateway.networking.k8s.io", "v1", "grpcroutes"
+}
 
 /// What a route attaches to, as a route says it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

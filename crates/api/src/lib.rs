@@ -11,13 +11,13 @@
 
 mod crd;
 mod embedded;
-mod gateway;
 mod kind;
 mod percent;
 mod pods;
 mod tidy;
 mod validation;
 
+pub mod gateway;
 pub mod leaderworkerset;
 pub mod modeldeployment;
 pub mod modelserving;

@@ -58,6 +58,12 @@ pub struct GroupStatus {
     /// How often it was made again because of a failure.
     #[serde(default)]
     pub restarts: i32,
+    /// How often of these since it was last steady: the wait before the next one grows with it.
+    #[serde(default)]
+    pub restarts_in_a_row: i32,
+    /// Whether it has been in service.
+    #[serde(default)]
+    pub served: bool,
     /// Why it was made again last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<GroupFailure>,

@@ -1,4 +1,4 @@
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -85,17 +85,50 @@ pub struct Rollout {
     pub id: String,
     /// How it is done.
     pub strategy: StrategyType,
+    /// The version that it comes from; nothing for the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub from: Option<String>,
+    /// The version that it goes to.
+    #[schemars(length(max = 63))]
+    pub to: String,
+    /// Where it goes now.
+    #[serde(default)]
+    pub direction: Direction,
     /// The step that it is at.
     #[schemars(range(min = 0))]
     pub step: i32,
+    /// When that step was entered.
+    pub step_since: MicroTime,
     /// When it began.
     pub started_at: Time,
+    /// When traffic last moved forward.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved_at: Option<MicroTime>,
+    /// When anything last changed for the better; the progress deadline runs from here.
+    pub progressed_at: MicroTime,
+    /// The most units of the new version that were ready at once: more than that is progress.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub most_ready: i32,
     /// What it waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<Wait>,
     /// How it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
+}
+
+/// Where a rollout goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Direction {
+    /// To the new version.
+    #[default]
+    Forward,
+    /// To where it came from.
+    Back,
+    /// Nowhere, until a person says so.
+    Paused,
 }
 
 /// A wait: for what, since when, until when, and what then.

@@ -59,6 +59,16 @@ impl Weights {
     }
 }
 
+/// Weights as they were found, in lowest terms.
+impl FromIterator<(VersionId, u32)> for Weights {
+    fn from_iter<I: IntoIterator<Item = (VersionId, u32)>>(weights: I) -> Self {
+        let mut weights: Vec<_> = weights.into_iter().filter(|(_, weight)| *weight > 0).collect();
+        weights.sort_unstable();
+        let divisor = weights.iter().fold(0, |divisor, (_, weight)| gcd(divisor, *weight)).max(1);
+        Self(weights.into_iter().map(|(version, weight)| (version, weight / divisor)).collect())
+    }
+}
+
 fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
@@ -114,5 +124,8 @@ mod tests {
         assert_eq!((weights.of(NEW), weights.of(OLD), weights.total(), weights.percent(NEW)), (1, 1, 2, 50));
         assert!(Weights::all(NEW).is_all(NEW) && !weights.is_all(NEW) && !Weights::default().is_all(NEW));
         assert_eq!(Weights::split((NEW, 0), (OLD, 7)), Weights::all(OLD));
+        let found: Weights = [(NEW, 6), (VersionId(9), 0), (OLD, 4)].into_iter().collect();
+        assert_eq!(found, Weights::split((NEW, 3), (OLD, 2)));
+        assert_eq!(Weights::from_iter([(NEW, 7)]), Weights::all(NEW));
     }
 }
