@@ -14,6 +14,7 @@ pub mod differential;
 mod embedded;
 mod error;
 mod flags;
+mod kubelet;
 mod versions;
 mod wait;
 
@@ -21,5 +22,6 @@ pub use binaries::Binaries;
 pub use cluster::{Cluster, Parts};
 pub use embedded::Embedded;
 pub use error::Error;
+pub use kubelet::Kubelet;
 pub use versions::Versions;
 pub use wait::eventually;

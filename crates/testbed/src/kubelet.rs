@@ -1,0 +1,168 @@
+//! A node without processes: it says of every pod that it runs, and whether it is ready.
+use std::{
+    fmt,
+    pin::pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+};
+
+use futures_util::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
+    runtime::{
+        WatchStreamExt,
+        watcher::{Config, watcher},
+    },
+};
+use serde_json::{Value, json};
+use tokio::{sync::Notify, task::JoinHandle};
+
+type Opinion = Box<dyn Fn(&Pod) -> bool + Send + Sync>;
+
+/// A kubelet that runs nothing. Every pod is Running at once, has an address of its own, and is ready when the test says
+/// so and its readiness gates do; a pod that is deleted goes when the test lets it.
+///
+/// # Guarantees
+/// It ends when it is dropped.
+pub struct Kubelet {
+    opinions: Arc<Opinions>,
+    working: JoinHandle<()>,
+}
+
+struct Opinions {
+    ready: Mutex<Opinion>,
+    goes: Mutex<Opinion>,
+    changed: Notify,
+    addresses: AtomicU32,
+}
+
+impl fmt::Debug for Kubelet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kubelet").finish_non_exhaustive()
+    }
+}
+
+impl Kubelet {
+    /// Looks after all pods. At first every pod is ready, and goes when it should.
+    pub fn start(client: Client) -> Self {
+        let opinions = Arc::new(Opinions {
+            ready: Mutex::new(Box::new(|_| true)),
+            goes: Mutex::new(Box::new(|_| true)),
+            changed: Notify::new(),
+            addresses: AtomicU32::new(1),
+        });
+        let working = tokio::spawn(work(client, Arc::clone(&opinions)));
+        Self { opinions, working }
+    }
+
+    /// From now on those pods are ready of which this says so.
+    pub fn ready_if(&self, ready: impl Fn(&Pod) -> bool + Send + Sync + 'static) {
+        *self.opinions.ready.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(ready);
+        self.opinions.changed.notify_one();
+    }
+
+    /// From now on those pods that are deleted go of which this says so.
+    pub fn gone_if(&self, goes: impl Fn(&Pod) -> bool + Send + Sync + 'static) {
+        *self.opinions.goes.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(goes);
+        self.opinions.changed.notify_one();
+    }
+}
+
+impl Drop for Kubelet {
+    fn drop(&mut self) {
+        self.working.abort();
+    }
+}
+
+async fn work(client: Client, opinions: Arc<Opinions>) {
+    let pods: Api<Pod> = Api::all(client.clone());
+    let mut events = pin!(watcher(pods.clone(), Config::default()).default_backoff().touched_objects());
+    loop {
+        tokio::select! {
+            Some(event) = events.next() => if let Ok(pod) = event { tend(&client, &pod, &opinions).await },
+            () = opinions.changed.notified() => {
+                let all = pods.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+                for pod in all {
+                    tend(&client, &pod, &opinions).await;
+                }
+            }
+            else => return,
+        }
+    }
+}
+
+/// What a kubelet would do for this pod. What is refused has changed meanwhile, and comes again.
+async fn tend(client: &Client, pod: &Pod, opinions: &Opinions) {
+    let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
+    let says = |opinion: &Mutex<Opinion>| opinion.lock().unwrap_or_else(PoisonError::into_inner)(pod);
+    if pod.metadata.deletion_timestamp.is_some() {
+        if says(&opinions.goes) {
+            let preconditions = Preconditions { uid: pod.uid(), resource_version: None };
+            let now = DeleteParams {
+                grace_period_seconds: Some(0),
+                preconditions: Some(preconditions),
+                ..DeleteParams::default()
+            };
+            drop(api.delete(&pod.name_any(), &now).await);
+        }
+        return;
+    }
+    let status = status(pod, says(&opinions.ready), &opinions.addresses);
+    let Some(mut status) = status else { return };
+    status["metadata"] = json!({"uid": pod.uid()});
+    drop(api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Strategic(status)).await);
+}
+
+/// What is to be said of a pod, if that is anything new.
+fn status(pod: &Pod, ready: bool, addresses: &AtomicU32) -> Option<Value> {
+    let is = |ty: &str| {
+        let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        conditions.clone().any(|condition| condition.type_ == ty && condition.status == "True")
+    };
+    let gates = pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
+    let served = ready && gates.clone().all(|gate| is(&gate.condition_type));
+    let running = pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Running"));
+    if running && is("ContainersReady") == ready && is("Ready") == served {
+        return None;
+    }
+    let condition = |ty: &str, so: bool| {
+        let status = if so { "True" } else { "False" };
+        let known = pod.status.iter().flat_map(|it| it.conditions.iter().flatten());
+        let same = known.clone().find(|it| it.type_ == ty && it.status == status);
+        let since = same.and_then(|it| it.last_transition_time.clone()).unwrap_or_else(now);
+        json!({"type": ty, "status": status, "lastTransitionTime": since})
+    };
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers).map(|container| {
+        json!({
+            "name": container.name,
+            "image": container.image.clone().unwrap_or_default(),
+            "imageID": "",
+            "ready": ready,
+            "restartCount": 0,
+            "state": {"running": {}},
+        })
+    });
+    let conditions =
+        [("PodScheduled", true), ("Initialized", true), ("ContainersReady", ready), ("Ready", served)];
+    let mut status = json!({"status": {
+        "phase": "Running",
+        "conditions": conditions.map(|(ty, so)| condition(ty, so)),
+    }});
+    if !running {
+        let number = addresses.fetch_add(1, Relaxed);
+        let address = format!("10.{}.{}.{}", number / 62500, number / 250 % 250, number % 250 + 1);
+        status["status"]["podIP"] = address.clone().into();
+        status["status"]["podIPs"] = json!([{"ip": address}]);
+        status["status"]["containerStatuses"] = containers.collect();
+    }
+    Some(status)
+}
+
+#[allow(clippy::disallowed_methods, reason = "conditions carry the time of their last transition")]
+fn now() -> k8s_openapi::apimachinery::pkg::apis::meta::v1::Time {
+    k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(k8s_openapi::jiff::Timestamp::now())
+}
