@@ -1,0 +1,50 @@
+//! The labels, annotations and conditions that are contract, ours and others'.
+
+/// The set that a pod belongs to.
+pub const SET_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
+/// The place of a pod in its group; the leader's is 0.
+pub const WORKER_INDEX: &str = "leaderworkerset.sigs.k8s.io/worker-index";
+/// The place of a group in its set.
+pub const GROUP_INDEX: &str = "leaderworkerset.sigs.k8s.io/group-index";
+/// What all pods of a group have in common and no other pod has.
+pub const GROUP_KEY: &str = "leaderworkerset.sigs.k8s.io/group-key";
+/// The revision that a pod was made from.
+pub const REVISION: &str = "leaderworkerset.sigs.k8s.io/template-revision-hash";
+/// Annotation: pods in a group.
+pub const SIZE: &str = "leaderworkerset.sigs.k8s.io/size";
+/// Annotation of workers: their leader.
+pub const LEADER_NAME: &str = "leaderworkerset.sigs.k8s.io/leader-name";
+/// Annotation of leaders where every group has a subdomain of its own.
+pub const SUBDOMAIN_POLICY: &str = "leaderworkerset.sigs.k8s.io/subdomainPolicy";
+
+/// The readiness gate of a pod that takes requests: true while its unit is in service.
+pub const IN_SERVICE: &str = "segue.dev/in-service";
+/// Why a pod is out of service: it goes.
+pub const LEAVING: &str = "Leaving";
+/// Annotation: the incarnation of its group that a pod was made for.
+pub const INCARNATION: &str = "segue.dev/incarnation";
+/// Annotation: how often a pod's containers had restarted when its group had started.
+pub const RESTARTS_AT_START: &str = "segue.dev/restarts-at-start";
+/// Annotation of a set: how long a group that left service may finish its requests.
+pub const DRAIN_SECONDS: &str = "segue.dev/drain-seconds";
+/// Annotation of a set: how long gateways may take to notice that a group left service.
+pub const SETTLE_SECONDS: &str = "segue.dev/settle-seconds";
+
+/// The deployment that an object belongs to.
+pub const DEPLOYMENT: &str = "segue.dev/model-deployment";
+/// The version that an object belongs to: the hash in its name.
+pub const VERSION: &str = "segue.dev/version";
+/// Annotation: what people call the version.
+pub const VERSION_NAME: &str = "segue.dev/version-name";
+/// Annotation: the number of the version.
+pub const VERSION_NUMBER: &str = "segue.dev/revision";
+/// Annotation of the stable Service where no route has weights: the weights.
+pub const WEIGHTS: &str = "segue.dev/weights";
+/// Annotation of a route: when its weights were written.
+pub const WEIGHED_AT: &str = "segue.dev/weighed-at";
+/// Annotation: a digest of what was applied last.
+pub const APPLIED: &str = "segue.dev/applied";
+/// Of what we make and look for by label.
+pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// The value of [`MANAGED_BY`].
+pub const SEGUE: &str = "segue";

@@ -1,0 +1,96 @@
+//! `LeaderWorkerSet`: groups of a leader and its workers.
+
+mod act;
+mod observe;
+mod render;
+mod revision;
+mod status;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use planner::{
+    Reason, Time,
+    sets::{self, State},
+    units,
+};
+
+use self::observe::{Found, Observed};
+use crate::runtime::{Context, Error, Key, Next};
+
+/// What is done next, for the set and for each group that the set leaves alone.
+#[derive(Debug)]
+pub(crate) struct Decision {
+    set: sets::Plan,
+    groups: BTreeMap<u32, (Vec<units::Op>, Reason)>,
+    /// Groups of which nothing but a record is left, and that are not wanted any more.
+    forgotten: BTreeSet<u32>,
+}
+
+impl Decision {
+    fn is_forgotten(&self, place: u32) -> bool {
+        self.forgotten.contains(&place)
+    }
+}
+
+/// Looks at a set, and does the next thing for it.
+pub(crate) async fn reconcile(context: &Context, key: &Key) -> Result<Next, Error> {
+    let now = context.now();
+    let data_plane = context.outside.data_plane();
+    let protections = context.settings.protections;
+    let found = observe::observe(&context.index.read(), key, data_plane.as_ref(), protections, now)?;
+    let observed = match found {
+        Found::Nothing => return Ok(Next::default()),
+        // What follows sees it in the index.
+        Found::NewTemplate(set) => return revision::store(context, &set).await.map(|()| Next::default()),
+        Found::Set(observed) => observed,
+    };
+    let decision = decide(&observed, now);
+    let written = write_status(context, &observed, &decision, now).await?;
+    act::act(context, &observed, &decision, written, now).await?;
+    let mut used: Vec<units::Revision> = observed.groups.values().map(|group| group.unit.revision).collect();
+    used.extend([observed.spec.target, observed.spec.old]);
+    revision::prune(context, &observed.set, &used).await?;
+    Ok(next(&observed, &decision))
+}
+
+fn decide(observed: &Observed, now: Time) -> Decision {
+    let set = sets::plan(&observed.spec, &observed.units(), now);
+    let place = |op: &sets::Op| match op {
+        sets::Op::Create { ordinal, .. }
+        | sets::Op::TakeOut { ordinal, .. }
+        | sets::Op::Delete { ordinal, .. } => *ordinal,
+    };
+    let chosen: BTreeSet<u32> = set.ops.iter().map(place).collect();
+    let left_alone = observed.groups.iter().filter(|(place, _)| !chosen.contains(place));
+    let groups =
+        left_alone.map(|(place, group)| (*place, units::plan(&group.spec, &group.unit, now))).collect();
+    let deleted = set.ops.iter().filter(|op| matches!(op, sets::Op::Delete { .. })).map(place);
+    let empty = |place: &u32| observed.groups.get(place).is_some_and(|group| group.pods.is_empty());
+    let forgotten = deleted.filter(empty).collect();
+    Decision { set, groups, forgotten }
+}
+
+/// Writes the status if it differs, before anything is done: what must be remembered is in it, and whoever decided
+/// otherwise meanwhile makes it fail.
+async fn write_status(
+    context: &Context,
+    observed: &Observed,
+    decision: &Decision,
+    now: Time,
+) -> Result<bool, Error> {
+    let status = Some(status::status(observed, decision, now));
+    if observed.set.status == status {
+        return Ok(false);
+    }
+    let mut set = observed.set.as_ref().clone();
+    set.status = status;
+    context.write_status(&set).await.map(|()| true)
+}
+
+/// The earliest time at which anything is decided otherwise.
+fn next(observed: &Observed, decision: &Decision) -> Next {
+    let reasons = decision.groups.values().map(|(_, reason)| reason).chain([&decision.set.reason]);
+    let at = reasons.filter_map(|reason| reason.until).min();
+    let outside = observed.groups.values().any(|group| matches!(group.state, State::Leaving { .. }));
+    Next { at, outside }
+}

@@ -1,0 +1,311 @@
+//! A set and its pods, in the planner's words.
+
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
+
+use api::leaderworkerset::{GroupStatus, LeaderWorkerSet, RestartPolicy, StartupPolicy};
+use k8s_openapi::api::core::v1::{Pod, PodCondition, Service};
+use kube::ResourceExt;
+use planner::{
+    Budget, Time, Uid,
+    sets::{self, Identity, SetSpec, State},
+    units::{self, Drain, History, Phase, Revision, Unit, UnitSpec},
+};
+
+use super::revision::{self, Revisions};
+use crate::{
+    Protections, amount, count, labels,
+    outside::DataPlane,
+    runtime::{Error, Key, World, moment},
+};
+
+/// How long gateways may take to notice that a group left service, where nobody says.
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// How long requests may take to finish, where somebody counts them and nobody says.
+const DRAIN_DEADLINE: Duration = Duration::from_secs(60);
+
+/// A set, and everything that belongs to it.
+#[derive(Debug)]
+pub(super) struct Observed {
+    pub(super) set: Arc<LeaderWorkerSet>,
+    pub(super) revisions: Revisions,
+    pub(super) spec: SetSpec,
+    pub(super) groups: BTreeMap<u32, Group>,
+    /// The headless Services that exist.
+    pub(super) services: Vec<Arc<Service>>,
+}
+
+/// A group.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) spec: UnitSpec,
+    pub(super) unit: Unit,
+    /// What the set sees of it.
+    pub(super) state: State,
+    /// Its pods; the leader first.
+    pub(super) pods: Vec<Arc<Pod>>,
+    /// What is remembered of it.
+    pub(super) record: Option<GroupStatus>,
+}
+
+impl Group {
+    pub(super) fn leader(&self) -> Option<&Arc<Pod>> {
+        self.pods.iter().find(|pod| index(pod) == Some(0))
+    }
+
+    pub(super) fn pod(&self, uid: &Uid) -> Option<&Arc<Pod>> {
+        self.pods.iter().find(|pod| pod.uid().as_deref() == Some(uid.0.as_str()))
+    }
+
+    /// What tells this group from a later one at the same place.
+    pub(super) fn uid(&self) -> Uid {
+        let first = self.leader().or_else(|| self.pods.first()).and_then(|pod| pod.uid());
+        Uid(first.unwrap_or_else(|| format!("incarnation-{}", self.unit.history.incarnation)))
+    }
+}
+
+/// What was found.
+pub(super) enum Found {
+    /// Nothing to look after.
+    Nothing,
+    /// A set whose template must be stored before anything is made from it.
+    NewTemplate(Arc<LeaderWorkerSet>),
+    Set(Box<Observed>),
+}
+
+pub(super) fn observe(
+    world: &World,
+    key: &Key,
+    data_plane: Option<&DataPlane>,
+    protections: Protections,
+    now: Time,
+) -> Result<Found, Error> {
+    let Some(set) = world.sets.get(key).filter(|set| set.metadata.deletion_timestamp.is_none()) else {
+        return Ok(Found::Nothing);
+    };
+    let Some(revisions) = revision::known(set, world)? else {
+        return Ok(Found::NewTemplate(Arc::clone(set)));
+    };
+    let uid = set.uid().unwrap_or_default();
+    let mut pods: BTreeMap<u32, Vec<Arc<Pod>>> = BTreeMap::new();
+    for pod in world.pods.owned_by(&uid) {
+        if let Some(group) = number(pod, labels::GROUP_INDEX) {
+            pods.entry(group).or_default().push(Arc::clone(pod));
+        }
+    }
+    // A group that was recreated and has no pod yet is known by its record alone.
+    let records = set.status.iter().flat_map(|status| &status.groups);
+    let records: BTreeMap<u32, GroupStatus> =
+        records.map(|record| (count(record.index), record.clone())).collect();
+    for (group, record) in &records {
+        if record.restarts > 0 && revisions.find(&record.revision) != Revision(0) {
+            pods.entry(*group).or_default();
+        }
+    }
+    let look = Look { set, revisions: &revisions, data_plane, protections, now };
+    let groups = pods
+        .into_iter()
+        .map(|(place, pods)| (place, look.group(pods, records.get(&place).cloned())))
+        .collect();
+    let spec = set_spec(set, &revisions);
+    let services = world.services.owned_by(&uid).cloned().collect();
+    Ok(Found::Set(Box::new(Observed { set: Arc::clone(set), revisions, spec, groups, services })))
+}
+
+impl Observed {
+    /// The groups as the planner of sets sees them.
+    pub(super) fn units(&self) -> Vec<sets::Unit> {
+        let unit = |(ordinal, group): (&u32, &Group)| sets::Unit {
+            ordinal: *ordinal,
+            uid: group.uid(),
+            revision: group.unit.revision,
+            state: group.state,
+            deletion_cost: group.leader().map_or(0, |leader| deletion_cost(leader)),
+        };
+        self.groups.iter().map(unit).collect()
+    }
+}
+
+fn set_spec(set: &LeaderWorkerSet, revisions: &Revisions) -> SetSpec {
+    let replicas = count(set.spec.replicas);
+    let strategy = set.spec.rollout_strategy.as_ref();
+    let rolling = strategy.and_then(|it| it.rolling_update_configuration.clone()).unwrap_or_default();
+    let budget = Budget::of(replicas, amount(&rolling.max_surge), amount(&rolling.max_unavailable));
+    // A version of a deployment: no group has a place that anybody refers to, so the one that serves least goes first.
+    let is_version = set.owner_references().iter().any(|owner| owner.kind == "ModelDeployment");
+    SetSpec {
+        replicas,
+        budget: Budget { surge: budget.surge.min(replicas), ..budget },
+        partition: count(rolling.partition),
+        target: revisions.target,
+        old: revisions.old,
+        identity: if is_version { Identity::Any } else { Identity::Ordinal },
+    }
+}
+
+/// What a group is judged by.
+struct Look<'a> {
+    set: &'a LeaderWorkerSet,
+    revisions: &'a Revisions,
+    data_plane: Option<&'a DataPlane>,
+    protections: Protections,
+    now: Time,
+}
+
+impl Look<'_> {
+    fn group(&self, mut pods: Vec<Arc<Pod>>, record: Option<GroupStatus>) -> Group {
+        pods.sort_by_key(|pod| index(pod));
+        let record = record.filter(|record| record.restarts > 0 || !pods.is_empty());
+        let key = match pods.first() {
+            Some(pod) => pod.labels().get(labels::REVISION).cloned().unwrap_or_default(),
+            None => record.as_ref().map(|record| record.revision.clone()).unwrap_or_default(),
+        };
+        let revision = self.revisions.find(&key);
+        let unit = self.unit(revision, &pods, record.as_ref());
+        let spec = self.unit_spec(revision);
+        let state = units::state(&spec, &unit, self.now);
+        let leader = pods.iter().find(|pod| index(pod) == Some(0));
+        // Its node has not noticed yet that it is in service, so no data plane has.
+        let unnoticed = !leader.is_some_and(|leader| is_true(condition(leader, "Ready")));
+        let state = if state == State::Ready && unnoticed { State::Lapsed } else { state };
+        Group { spec, unit, state, pods, record }
+    }
+
+    fn unit_spec(&self, revision: Revision) -> UnitSpec {
+        let template = self.revisions.get(revision).or_else(|| self.revisions.target());
+        let template = template.map_or(&self.set.spec.leader_worker_template, |template| &template.pods);
+        UnitSpec {
+            size: count(template.size),
+            startup: match self.set.spec.startup_policy {
+                StartupPolicy::LeaderCreated => units::StartupPolicy::LeaderCreated,
+                StartupPolicy::LeaderReady => units::StartupPolicy::LeaderReady,
+                StartupPolicy::LeaderHasAddress => units::StartupPolicy::LeaderHasAddress,
+            },
+            restart: match template.restart_policy {
+                RestartPolicy::RecreateGroupOnPodRestart => units::RestartPolicy::RecreateOnPodRestart,
+                RestartPolicy::RecreateGroupAfterStart => units::RestartPolicy::RecreateAfterStart,
+                RestartPolicy::Default | RestartPolicy::None => units::RestartPolicy::None,
+            },
+            drain: self.drain(),
+        }
+    }
+
+    fn drain(&self) -> Drain {
+        let seconds = |annotation: &str| {
+            let text = self.set.annotations().get(annotation)?;
+            text.parse().ok().map(Duration::from_secs)
+        };
+        let none = Duration::ZERO;
+        if !self.protections.drain {
+            return Drain { settle: none, drain: none, deadline: none };
+        }
+        let drain = seconds(labels::DRAIN_SECONDS);
+        let settle = seconds(labels::SETTLE_SECONDS).unwrap_or(SETTLE);
+        Drain {
+            settle: if self.protections.settle { settle } else { none },
+            drain: drain.unwrap_or(none),
+            deadline: drain.unwrap_or(DRAIN_DEADLINE),
+        }
+    }
+
+    fn unit(&self, revision: Revision, pods: &[Arc<Pod>], record: Option<&GroupStatus>) -> Unit {
+        let recorded = record.map_or(0, |record| count(record.restarts));
+        let incarnation = pods.iter().map(|pod| incarnation(pod)).max().unwrap_or_default().max(recorded);
+        let leader = pods.iter().find(|pod| index(pod) == Some(0));
+        let gate = leader.and_then(|leader| condition(leader, labels::IN_SERVICE));
+        let in_service = is_true(gate);
+        let leaving =
+            gate.is_some_and(|gate| !is_true(Some(gate)) && gate.reason.as_deref() == Some(labels::LEAVING));
+        let since = gate.and_then(|gate| gate.last_transition_time.as_ref()).map(|time| moment(time.0));
+        let marked = |pod: &Arc<Pod>| pod.annotations().contains_key(labels::RESTARTS_AT_START);
+        let started = leader.map_or_else(|| pods.iter().any(marked), marked);
+        let failure = record.and_then(|record| record.last_failure.as_ref());
+        let history = History {
+            incarnation,
+            recreations: record.map_or(0, |record| count(record.restarts_in_a_row)),
+            last_recreation: failure.map(|failure| moment(failure.time.0)),
+            started,
+            ready_since: since.filter(|_| in_service),
+            served: gate.is_some() || record.is_some_and(|record| record.served),
+        };
+        Unit {
+            revision,
+            pods: pods.iter().map(|pod| self.pod(pod)).collect(),
+            in_service,
+            leaving,
+            draining_since: since.filter(|_| leaving),
+            in_flight: leader.filter(|_| leaving).and_then(|leader| self.in_flight(leader)),
+            history,
+        }
+    }
+
+    /// What a leader still works on. Unknown as long as the data plane sends it more.
+    fn in_flight(&self, leader: &Pod) -> Option<u64> {
+        let address: Option<IpAddr> =
+            leader.status.as_ref().and_then(|status| status.pod_ip.as_deref()?.parse().ok());
+        let endpoint = self.data_plane?.endpoints.get(&address?).copied().unwrap_or_default();
+        (!endpoint.in_service || !self.protections.settle).then_some(endpoint.in_flight)
+    }
+
+    fn pod(&self, pod: &Pod) -> units::Pod {
+        let status = pod.status.as_ref();
+        let key = pod.labels().get(labels::REVISION).map(String::as_str).unwrap_or_default();
+        let statuses = status.into_iter().flat_map(|status| {
+            let init = status.init_container_statuses.iter().flatten();
+            status.container_statuses.iter().flatten().chain(init)
+        });
+        let baseline = pod.annotations().get(labels::RESTARTS_AT_START).and_then(|text| text.parse().ok());
+        units::Pod {
+            index: index(pod).unwrap_or_default(),
+            uid: Uid(pod.uid().unwrap_or_default()),
+            revision: self.revisions.find(key),
+            incarnation: incarnation(pod),
+            phase: match status.and_then(|status| status.phase.as_deref()) {
+                None | Some("Pending") => Phase::Pending,
+                Some("Succeeded" | "Failed") => Phase::Ended,
+                Some(_) => Phase::Running,
+            },
+            ready: is_ready(pod),
+            has_address: status
+                .is_some_and(|status| status.pod_ip.as_deref().is_some_and(|ip| !ip.is_empty())),
+            restarts: statuses.map(|status| count(status.restart_count)).sum(),
+            restarts_baseline: baseline.unwrap_or_default(),
+            terminating: pod.metadata.deletion_timestamp.is_some(),
+            node_lost: false,
+        }
+    }
+}
+
+/// Whether a pod can serve, whatever our own gate says: that one says whether it should.
+fn is_ready(pod: &Pod) -> bool {
+    let gates = pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
+    let mut theirs = gates.filter(|gate| gate.condition_type != labels::IN_SERVICE);
+    is_true(condition(pod, "ContainersReady"))
+        && theirs.all(|gate| is_true(condition(pod, &gate.condition_type)))
+}
+
+pub(super) fn condition<'a>(pod: &'a Pod, ty: &str) -> Option<&'a PodCondition> {
+    pod.status.as_ref()?.conditions.iter().flatten().find(|condition| condition.type_ == ty)
+}
+
+fn is_true(condition: Option<&PodCondition>) -> bool {
+    condition.is_some_and(|condition| condition.status == "True")
+}
+
+fn number(pod: &Pod, label: &str) -> Option<u32> {
+    pod.labels().get(label)?.parse().ok()
+}
+
+/// The place of a pod in its group.
+pub(super) fn index(pod: &Pod) -> Option<u32> {
+    number(pod, labels::WORKER_INDEX)
+}
+
+fn incarnation(pod: &Pod) -> u32 {
+    pod.annotations().get(labels::INCARNATION).and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+fn deletion_cost(pod: &Pod) -> i32 {
+    let text = pod.annotations().get("controller.kubernetes.io/pod-deletion-cost");
+    text.and_then(|text| text.parse().ok()).unwrap_or_default()
+}

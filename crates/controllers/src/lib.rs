@@ -1,0 +1,95 @@
+//! The kinds on a cluster, wherever it is: observe, plan, act, and say so.
+//!
+//! A controller sees objects and changes them through one `kube::Client`, and looks at what is not in the API through
+//! one [`Outside`]. It decides nothing: [`planner`] does. Each kind is one folder with the same files: `observe.rs` reads
+//! objects into the planner's words, `act.rs` writes the planner's answer in the words of the API, `status.rs` says what
+//! is, and `mod.rs` is the list of those steps.
+
+#![deny(missing_docs)]
+
+mod conditions;
+mod digest;
+mod endpoints;
+mod labels;
+mod leaderworkerset;
+pub mod modeldeployment;
+mod outside;
+mod runtime;
+
+use std::time::Duration;
+
+use api::IntOrPercent;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use planner::{Amount, Time};
+
+pub(crate) use crate::runtime::Context;
+pub use crate::{
+    outside::{DataPlane, Endpoint, Nothing, Outside},
+    runtime::{Error, FIELD_MANAGER, Key, run},
+};
+
+/// How the controllers run.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Nobody else is there: endpoints of Services are ours to write.
+    pub embedded: bool,
+    /// What keeps requests from failing.
+    pub protections: Protections,
+    /// The time since 1970.
+    pub clock: fn() -> Time,
+    /// Is told of what went wrong; it is tried again.
+    pub on_error: fn(&Error),
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { embedded: false, protections: Protections::default(), clock: wall_clock, on_error: |_| {} }
+    }
+}
+
+/// What keeps requests from failing. Each can be left out, to see what it is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protections {
+    /// A replica that leaves finishes its requests before it is deleted.
+    pub drain: bool,
+    /// A version gets traffic only when its replicas are ready.
+    pub gate: bool,
+    /// A weight counts only when the data plane has confirmed it.
+    pub settle: bool,
+}
+
+impl Default for Protections {
+    fn default() -> Self {
+        Self { drain: true, gate: true, settle: true }
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "deadlines and conditions carry the time of the wall clock")]
+fn wall_clock() -> Duration {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
+}
+
+/// The reference by which an object belongs to this one, and goes with it.
+fn owner(object: &impl kube::Resource<DynamicType = ()>) -> OwnerReference {
+    object.controller_owner_ref(&()).unwrap_or_default()
+}
+
+/// A number of an object, in the planner's words: admission lets no negative one through.
+fn count(number: i32) -> u32 {
+    u32::try_from(number).unwrap_or_default()
+}
+
+/// A count of ours, in the API's words.
+fn int(number: impl TryInto<i32>) -> i32 {
+    number.try_into().unwrap_or(i32::MAX)
+}
+
+/// An amount of an object, in the planner's words.
+fn amount(value: &IntOrPercent) -> Amount {
+    match value {
+        IntOrPercent::Count(number) => Amount::Count(count(*number)),
+        percent @ IntOrPercent::Percent(_) => {
+            Amount::Percent(count(percent.floor_of(100).unwrap_or_default()))
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Who is to be looked at, and when.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use planner::Time;
+
+use super::{Key, Who};
+
+/// One object to look at.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Job {
+    pub(super) who: Who,
+    pub(super) key: Key,
+}
+
+/// When an object is to be looked at again, if nothing changes before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Next {
+    /// At this time.
+    pub at: Option<Time>,
+    /// When what is outside the API changes.
+    pub outside: bool,
+}
+
+impl Next {
+    /// The earlier of both.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        let at = [self.at, other.at].into_iter().flatten().min();
+        Self { at, outside: self.outside || other.outside }
+    }
+
+    /// Not later than this.
+    #[must_use]
+    pub fn until(self, time: Option<Time>) -> Self {
+        self.or(Self { at: time, outside: false })
+    }
+}
+
+/// The first wait after an error; it doubles with each in a row.
+const BACK_OFF_START: Duration = Duration::from_millis(100);
+
+/// The longest: an API that is back is used again within a minute.
+const BACK_OFF_CAP: Duration = Duration::from_secs(60);
+
+/// Jobs by the time at which they are due. A job that runs is not started again beside itself: it is due again when it
+/// has ended.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    due: BTreeMap<Job, Time>,
+    running: BTreeSet<Job>,
+    /// Those that wait for what is outside.
+    outside: BTreeSet<Job>,
+    failures: BTreeMap<Job, u32>,
+}
+
+impl Queue {
+    /// Looks at it, not later than at this time.
+    pub(super) fn add(&mut self, job: Job, at: Time) {
+        let due = self.due.entry(job).or_insert(at);
+        *due = at.min(*due);
+    }
+
+    /// What is outside has changed.
+    pub(super) fn outside_changed(&mut self, now: Time) {
+        for job in std::mem::take(&mut self.outside) {
+            self.add(job, now);
+        }
+    }
+
+    /// One that is due, from now on running.
+    pub(super) fn take(&mut self, now: Time) -> Option<Job> {
+        let ready = |(job, at): &(&Job, &Time)| **at <= now && !self.running.contains(*job);
+        let job = self.due.iter().filter(ready).min_by_key(|(_, at)| **at).map(|(job, _)| job.clone())?;
+        self.due.remove(&job);
+        self.outside.remove(&job);
+        self.running.insert(job.clone());
+        Some(job)
+    }
+
+    /// When the next one is due.
+    pub(super) fn next(&self) -> Option<Time> {
+        self.due.iter().filter(|(job, _)| !self.running.contains(*job)).map(|(_, at)| *at).min()
+    }
+
+    /// It has ended. Nothing says that it failed.
+    pub(super) fn done(&mut self, job: Job, result: Option<Next>, now: Time) {
+        self.running.remove(&job);
+        if let Some(next) = result {
+            self.failures.remove(&job);
+            if next.outside {
+                self.outside.insert(job.clone());
+            }
+            if let Some(at) = next.at {
+                self.add(job, at.max(now));
+            }
+        } else {
+            let failures = self.failures.entry(job.clone()).or_default();
+            let wait = BACK_OFF_CAP.min(BACK_OFF_START * (1 << (*failures).min(10)));
+            *failures += 1;
+            self.add(job, now + wait);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(name: &str) -> Job {
+        Job { who: Who::LeaderWorkerSet, key: Key::new("ns", name) }
+    }
+
+    fn at(seconds: u64) -> Time {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn the_earliest_time_counts_and_one_runs_once() {
+        let mut queue = Queue::default();
+        queue.add(job("a"), at(9));
+        queue.add(job("a"), at(3));
+        queue.add(job("a"), at(7));
+        assert_eq!(queue.take(at(2)), None);
+        assert_eq!(queue.next(), Some(at(3)));
+        assert_eq!(queue.take(at(3)), Some(job("a")));
+        queue.add(job("a"), at(3));
+        assert_eq!((queue.take(at(4)), queue.next()), (None, None));
+        queue.done(job("a"), Some(Next::default()), at(4));
+        assert_eq!(queue.take(at(4)), Some(job("a")));
+    }
+
+    #[test]
+    fn failures_wait_longer_each_time_and_a_success_forgets_them() {
+        let mut queue = Queue::default();
+        queue.add(job("a"), at(0));
+        let mut now = at(0);
+        let mut waits = Vec::new();
+        for _ in 0..12 {
+            assert!(queue.take(now).is_some());
+            queue.done(job("a"), None, now);
+            waits.push(queue.next().unwrap() - now);
+            now = queue.next().unwrap();
+        }
+        assert!(waits.is_sorted() && waits[0] == BACK_OFF_START && waits[11] == BACK_OFF_CAP, "{waits:?}");
+        queue.take(now);
+        queue.done(job("a"), Some(Next::default()), now);
+        queue.add(job("a"), now);
+        queue.take(now);
+        queue.done(job("a"), None, now);
+        assert_eq!(queue.next(), Some(now + BACK_OFF_START));
+    }
+
+    #[test]
+    fn who_waits_for_the_outside_is_woken_by_it_alone() {
+        let mut queue = Queue::default();
+        queue.add(job("a"), at(0));
+        queue.take(at(0));
+        queue.done(job("a"), Some(Next { at: None, outside: true }), at(0));
+        assert_eq!(queue.take(at(9)), None);
+        queue.outside_changed(at(9));
+        assert_eq!(queue.take(at(9)), Some(job("a")));
+        queue.done(job("a"), Some(Next::default()), at(9));
+        queue.outside_changed(at(10));
+        assert_eq!(queue.take(at(10)), None);
+    }
+}

@@ -1,0 +1,246 @@
+//! The objects of one kind, as far as they are known.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
+
+use kube::{Resource, ResourceExt};
+
+/// Which object of its kind.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// Its namespace; empty for what has none.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl Key {
+    /// The key of an object of this namespace.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// The key of an object.
+    pub fn of(object: &impl Resource) -> Self {
+        Self::new(object.namespace().unwrap_or_default(), object.name_any())
+    }
+
+    /// Another object of the same namespace.
+    pub fn beside(&self, name: impl Into<String>) -> Self {
+        Self::new(self.namespace.clone(), name)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// The objects of one kind. What a write answered is put here at once, so that no decision is made on a view that is
+/// older than our own last write; events that are older than what is known change nothing.
+#[derive(Debug)]
+pub struct Shelf<K> {
+    objects: BTreeMap<Key, Arc<K>>,
+    /// By the uid of the controller that owns them.
+    owned: BTreeMap<String, BTreeSet<Key>>,
+    /// The newest version that the watch has brought: it has brought everything before.
+    seen: u64,
+    listed: bool,
+}
+
+impl<K> Default for Shelf<K> {
+    fn default() -> Self {
+        Self { objects: BTreeMap::new(), owned: BTreeMap::new(), seen: 0, listed: false }
+    }
+}
+
+impl<K: Resource> Shelf<K> {
+    /// An object.
+    pub fn get(&self, key: &Key) -> Option<&Arc<K>> {
+        self.objects.get(key)
+    }
+
+    /// The objects that an object controls.
+    pub fn owned_by<'a>(&'a self, uid: &str) -> impl Iterator<Item = &'a Arc<K>> + use<'a, K> {
+        let keys = self.owned.get(uid);
+        keys.into_iter().flatten().filter_map(|key| self.objects.get(key))
+    }
+
+    /// The objects of a namespace.
+    pub fn within<'a>(&'a self, namespace: &str) -> impl Iterator<Item = &'a Arc<K>> + use<'a, K> {
+        let namespace = namespace.to_owned();
+        let first = Key::new(namespace.clone(), "");
+        let here = self.objects.range(first..).take_while(move |(key, _)| key.namespace == namespace);
+        here.map(|(_, object)| object)
+    }
+
+    /// Every object.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<K>> {
+        self.objects.values()
+    }
+
+    /// Whether the kind was listed once: before, nothing is known of what is missing.
+    pub(super) fn is_listed(&self) -> bool {
+        self.listed
+    }
+
+    /// Learns of an object from what a write answered. One that is not known and that the watch has passed was deleted
+    /// meanwhile: it stays unknown.
+    pub(super) fn put_written(&mut self, object: K) -> Option<Option<Arc<K>>> {
+        let passed = !self.objects.contains_key(&Key::of(&object)) && version(&object) <= self.seen;
+        if passed { None } else { self.learn(object) }
+    }
+
+    /// Learns of an object from the watch, unless a newer state of it is known. Says what was known before if it did.
+    pub(super) fn put(&mut self, object: K) -> Option<Option<Arc<K>>> {
+        self.seen = self.seen.max(version(&object));
+        self.learn(object)
+    }
+
+    fn learn(&mut self, object: K) -> Option<Option<Arc<K>>> {
+        let key = Key::of(&object);
+        if self.objects.get(&key).is_some_and(|known| version(known.as_ref()) >= version(&object)) {
+            return None;
+        }
+        let before = self.take(&key);
+        if let Some(owner) = owner(&object) {
+            self.owned.entry(owner).or_default().insert(key.clone());
+        }
+        self.objects.insert(key, Arc::new(object));
+        Some(before)
+    }
+
+    /// Learns that an object is gone, unless a newer state of it is known. Says what was known of it.
+    pub(super) fn remove(&mut self, object: &K) -> Option<Arc<K>> {
+        self.seen = self.seen.max(version(object));
+        let key = Key::of(object);
+        let known = self.objects.get(&key)?;
+        (version(known.as_ref()) <= version(object)).then(|| self.take(&key)).flatten()
+    }
+
+    /// Learns what there is; what is not in it is gone. A list may be older than what a write answered: then the write
+    /// counts. Says what is gone.
+    pub(super) fn replace(&mut self, objects: Vec<K>) -> Vec<Arc<K>> {
+        let newest = objects.iter().map(version).max().unwrap_or_default();
+        let listed: BTreeSet<Key> = objects.iter().map(Key::of).collect();
+        let missing = |known: &Arc<K>| !listed.contains(&Key::of(known.as_ref()));
+        // Newer than everything that was listed: written while the list was on its way.
+        let stays = |known: &Arc<K>| version(known.as_ref()) > newest && newest > 0;
+        let gone: Vec<Key> = self
+            .objects
+            .values()
+            .filter(|known| missing(known) && !stays(known))
+            .map(|known| Key::of(known.as_ref()))
+            .collect();
+        let gone = gone.iter().filter_map(|key| self.take(key)).collect();
+        for object in objects {
+            self.put(object);
+        }
+        self.listed = true;
+        gone
+    }
+
+    /// Learns that the kind does not exist here.
+    pub(super) fn is_unknown(&mut self) {
+        self.listed = true;
+    }
+
+    fn take(&mut self, key: &Key) -> Option<Arc<K>> {
+        let known = self.objects.remove(key)?;
+        if let Some(uid) = owner(known.as_ref())
+            && let Some(keys) = self.owned.get_mut(&uid)
+        {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.owned.remove(&uid);
+            }
+        }
+        Some(known)
+    }
+}
+
+/// The uid of the object that controls this one.
+fn owner(object: &impl Resource) -> Option<String> {
+    let owners = object.meta().owner_references.as_deref().unwrap_or_default();
+    owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone())
+}
+
+/// Versions of one kind are numbers that grow: Kubernetes has promised so since 1.35, and it has been so ever since.
+fn version(object: &impl Resource) -> u64 {
+    object.meta().resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::{
+        api::core::v1::ConfigMap,
+        apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+    };
+
+    use super::*;
+
+    fn map(name: &str, version: u64, owner: Option<&str>) -> ConfigMap {
+        let owners = owner.map(|uid| {
+            vec![OwnerReference { uid: uid.to_owned(), controller: Some(true), ..OwnerReference::default() }]
+        });
+        let metadata = ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some("ns".to_owned()),
+            resource_version: Some(version.to_string()),
+            owner_references: owners,
+            ..ObjectMeta::default()
+        };
+        ConfigMap { metadata, ..ConfigMap::default() }
+    }
+
+    fn names(shelf: &Shelf<ConfigMap>) -> Vec<String> {
+        shelf.all().map(|map| map.name_any()).collect()
+    }
+
+    #[test]
+    fn an_old_event_does_not_undo_what_a_write_answered() {
+        let mut shelf = Shelf::default();
+        assert!(shelf.put(map("a", 7, Some("x"))).is_some());
+        assert!(shelf.put(map("a", 5, None)).is_none());
+        assert!(shelf.remove(&map("a", 6, None)).is_none());
+        assert_eq!(shelf.owned_by("x").count(), 1);
+        assert!(shelf.remove(&map("a", 8, None)).is_some());
+        assert_eq!((shelf.owned_by("x").count(), names(&shelf).len()), (0, 0));
+    }
+
+    #[test]
+    fn a_late_answer_does_not_bring_a_deleted_object_back() {
+        let mut shelf = Shelf::default();
+        shelf.put(map("a", 3, None));
+        shelf.remove(&map("a", 8, None));
+        assert!(shelf.put_written(map("a", 5, None)).is_none());
+        assert!(shelf.put_written(map("a", 9, None)).is_some());
+        assert_eq!(names(&shelf), ["a"]);
+    }
+
+    #[test]
+    fn a_list_that_is_older_than_our_write_does_not_hide_it() {
+        let mut shelf = Shelf::default();
+        shelf.put(map("written", 9, None));
+        shelf.put(map("gone", 3, None));
+        let gone = shelf.replace(vec![map("listed", 8, None)]);
+        assert_eq!(gone.len(), 1);
+        assert_eq!(names(&shelf), ["listed", "written"]);
+    }
+
+    #[test]
+    fn a_namespace_ends_where_the_next_begins() {
+        let mut shelf: Shelf<ConfigMap> = Shelf::default();
+        for (namespace, name) in [("a", "x"), ("a", "y"), ("ab", "z")] {
+            let mut object = map(name, 1, None);
+            object.metadata.namespace = Some(namespace.to_owned());
+            shelf.put(object);
+        }
+        assert_eq!(shelf.within("a").count(), 2);
+        assert_eq!(shelf.within("").count(), 0);
+    }
+}

@@ -1,0 +1,205 @@
+//! What the API has, as far as it concerns the controllers.
+
+use std::{
+    fmt::Debug,
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
+};
+
+use api::{
+    gateway::{GRPCRoute, Gateway, HTTPRoute},
+    leaderworkerset::LeaderWorkerSet,
+    modeldeployment::ModelDeployment,
+};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{
+        apps::v1::ControllerRevision,
+        core::v1::{Pod, Service},
+        discovery::v1::EndpointSlice,
+    },
+};
+use kube::Resource;
+use serde::de::DeserializeOwned;
+
+use super::{Key, Shelf, Who};
+use crate::endpoints;
+
+/// Every object that is followed.
+#[derive(Debug, Default)]
+pub struct World {
+    /// LeaderWorkerSets.
+    pub sets: Shelf<LeaderWorkerSet>,
+    /// ModelDeployments.
+    pub deployments: Shelf<ModelDeployment>,
+    /// Pods.
+    pub pods: Shelf<Pod>,
+    /// The templates of earlier revisions.
+    pub revisions: Shelf<ControllerRevision>,
+    /// Services.
+    pub services: Shelf<Service>,
+    /// The endpoints of Services.
+    pub slices: Shelf<EndpointSlice>,
+    /// Gateways.
+    pub gateways: Shelf<Gateway>,
+    /// Routes of HTTP.
+    pub http_routes: Shelf<HTTPRoute>,
+    /// Routes of gRPC.
+    pub grpc_routes: Shelf<GRPCRoute>,
+}
+
+impl World {
+    fn is_listed(&self) -> bool {
+        self.sets.is_listed()
+            && self.deployments.is_listed()
+            && self.pods.is_listed()
+            && self.revisions.is_listed()
+            && self.services.is_listed()
+            && self.slices.is_listed()
+            && self.gateways.is_listed()
+            && self.http_routes.is_listed()
+            && self.grpc_routes.is_listed()
+    }
+}
+
+/// A kind that is followed.
+pub trait Followed:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + Debug
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+    /// Where its objects are.
+    fn shelf(world: &World) -> &Shelf<Self>;
+
+    /// The same, to change it.
+    fn shelf_mut(world: &mut World) -> &mut Shelf<Self>;
+
+    /// Who looks again when this object changes.
+    fn concerns(&self, world: &World) -> Vec<(Who, Key)>;
+}
+
+macro_rules! followed {
+    ($kind:ty, $field:ident, $concerns:expr) => {
+        impl Followed for $kind {
+            fn shelf(world: &World) -> &Shelf<Self> {
+                &world.$field
+            }
+
+            fn shelf_mut(world: &mut World) -> &mut Shelf<Self> {
+                &mut world.$field
+            }
+
+            fn concerns(&self, world: &World) -> Vec<(Who, Key)> {
+                $concerns(self, world)
+            }
+        }
+    };
+}
+
+followed!(LeaderWorkerSet, sets, |set: &Self, _: &World| {
+    let mut concerned = owner(set);
+    concerned.push((Who::LeaderWorkerSet, Key::of(set)));
+    concerned
+});
+followed!(ModelDeployment, deployments, |it: &Self, _: &World| vec![(Who::ModelDeployment, Key::of(it))]);
+followed!(Pod, pods, |pod: &Self, world: &World| {
+    let mut concerned = owner(pod);
+    concerned.extend(endpoints::services_of(pod, world).map(|key| (Who::Endpoints, key)));
+    concerned
+});
+followed!(ControllerRevision, revisions, |it: &Self, _: &World| owner(it));
+followed!(Service, services, |service: &Self, _: &World| {
+    let mut concerned = owner(service);
+    concerned.push((Who::Endpoints, Key::of(service)));
+    concerned
+});
+followed!(EndpointSlice, slices, |slice: &Self, world: &World| {
+    let Some(service) = endpoints::service_of(slice) else { return Vec::new() };
+    let mut concerned =
+        world.services.get(&service).map(|service| owner(service.as_ref())).unwrap_or_default();
+    concerned.push((Who::Endpoints, service));
+    concerned
+});
+followed!(Gateway, gateways, |it: &Self, _: &World| owner(it));
+followed!(HTTPRoute, http_routes, |it: &Self, _: &World| owner(it));
+followed!(GRPCRoute, grpc_routes, |it: &Self, _: &World| owner(it));
+
+/// Who controls an object, if it is one of us.
+fn owner(object: &impl Resource) -> Vec<(Who, Key)> {
+    let namespace = object.meta().namespace.clone().unwrap_or_default();
+    let owners = object.meta().owner_references.as_deref().unwrap_or_default();
+    let controllers = owners.iter().filter(|owner| owner.controller == Some(true));
+    let known = controllers.filter_map(|owner| {
+        let who = match owner.kind.as_str() {
+            "LeaderWorkerSet" => Who::LeaderWorkerSet,
+            "ModelDeployment" => Who::ModelDeployment,
+            _ => return None,
+        };
+        Some((who, Key::new(namespace.clone(), owner.name.clone())))
+    });
+    known.collect()
+}
+
+/// The world, shared by those who feed it and those who read it. Nobody waits while they hold it.
+#[derive(Clone, Debug, Default)]
+pub struct Index(Arc<RwLock<World>>);
+
+impl Index {
+    /// Looks at it.
+    pub fn read(&self) -> RwLockReadGuard<'_, World> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether every kind was listed: half a world would be decided upon as if the other half were gone.
+    pub(super) fn is_listed(&self) -> bool {
+        self.read().is_listed()
+    }
+
+    /// Changes what is known, and says who is concerned by what changed.
+    pub(super) fn learn<K: Followed>(&self, news: News<K>) -> Vec<(Who, Key)> {
+        let mut world = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let shelf = K::shelf_mut(&mut world);
+        let mut touched: Vec<Arc<K>> = Vec::new();
+        match news {
+            News::Here(object) => {
+                let key = Key::of(&object);
+                if let Some(before) = shelf.put(object) {
+                    touched.extend(before);
+                    touched.extend(shelf.get(&key).cloned());
+                }
+            }
+            News::Written(object) => {
+                let key = Key::of(&object);
+                if let Some(before) = shelf.put_written(object) {
+                    touched.extend(before);
+                    touched.extend(shelf.get(&key).cloned());
+                }
+            }
+            News::Gone(object) => touched.extend(shelf.remove(&object)),
+            News::All(objects) => {
+                touched.extend(shelf.replace(objects));
+                touched.extend(shelf.all().cloned());
+            }
+            News::NoSuchKind => shelf.is_unknown(),
+        }
+        touched.iter().flat_map(|object| object.concerns(&world)).collect()
+    }
+}
+
+/// What is learnt of a kind.
+#[derive(Debug)]
+pub(super) enum News<K> {
+    /// All that there is.
+    All(Vec<K>),
+    /// An object, by the watch.
+    Here(K),
+    /// An object, as a write answered it.
+    Written(K),
+    /// An object that is gone.
+    Gone(K),
+    /// The API does not serve it.
+    NoSuchKind,
+}

@@ -1,0 +1,137 @@
+//! What the controllers are put on: an embedded API, a kubelet that runs nothing, and a look at what came of it.
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::{sync::Arc, time::Duration};
+
+use controllers::{Nothing, Outside, Settings};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DynamicObject, ListParams, Patch, PatchParams},
+    core::{ApiResource, GroupVersionKind},
+};
+use serde_json::Value;
+use testbed::{Embedded, Kubelet};
+use tokio::{sync::watch, task::JoinHandle};
+
+pub struct Stage {
+    pub client: Client,
+    pub kubelet: Kubelet,
+    pub running: Option<(watch::Sender<bool>, JoinHandle<()>)>,
+    outside: Arc<dyn Outside>,
+    settings: Settings,
+    _api: Embedded,
+}
+
+impl Stage {
+    pub async fn start() -> Self {
+        Self::with(Arc::new(Nothing::default()), Settings { embedded: true, ..Settings::default() }).await
+    }
+
+    pub async fn with(outside: Arc<dyn Outside>, settings: Settings) -> Self {
+        let api = Embedded::start().await.unwrap();
+        let client = api.client();
+        let kubelet = Kubelet::start(client.clone());
+        let mut stage = Self { client, kubelet, running: None, outside, settings, _api: api };
+        for crd in api::KINDS.iter().map(|kind| kind.crd()).chain(gateway::crds()) {
+            stage.apply(&crd).await;
+        }
+        stage.run();
+        stage
+    }
+
+    /// Starts the controllers.
+    pub fn run(&mut self) {
+        let (stop, stopped) = watch::channel(false);
+        let settings = Settings { on_error: |error| eprintln!("{error}"), ..self.settings.clone() };
+        let running = controllers::run(self.client.clone(), settings, Arc::clone(&self.outside), stopped);
+        self.running = Some((stop, tokio::spawn(running)));
+    }
+
+    /// Ends the controllers wherever they are.
+    pub async fn kill(&mut self) {
+        if let Some((_, running)) = self.running.take() {
+            running.abort();
+            drop(running.await);
+        }
+    }
+
+    pub async fn apply(&self, object: &Value) {
+        let api = self.api(object);
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let parameters = PatchParams::apply("test").force();
+        if let Err(error) = api.patch(name, &parameters, &Patch::Apply(object)).await {
+            panic!("{name}: {error}");
+        }
+    }
+
+    pub fn api(&self, object: &Value) -> Api<DynamicObject> {
+        let (group, version) = object["apiVersion"].as_str().unwrap().split_once('/').unwrap_or(("", "v1"));
+        let kind = object["kind"].as_str().unwrap();
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        if kind == "CustomResourceDefinition" {
+            return Api::all_with(self.client.clone(), &resource);
+        }
+        Api::namespaced_with(self.client.clone(), "default", &resource)
+    }
+
+    pub async fn get(&self, kind: &str, name: &str) -> Option<Value> {
+        let version = match kind {
+            "LeaderWorkerSet" => "leaderworkerset.x-k8s.io/v1",
+            "ModelDeployment" => "segue.dev/v1alpha1",
+            "HTTPRoute" | "Gateway" => "gateway.networking.k8s.io/v1",
+            _ => "v1",
+        };
+        let api = self.api(&serde_json::json!({"apiVersion": version, "kind": kind}));
+        let object = api.get_opt(name).await.unwrap()?;
+        Some(serde_json::to_value(object).unwrap())
+    }
+
+    pub async fn all_pods(&self, set: &str) -> Vec<Pod> {
+        let api: Api<Pod> = Api::default_namespaced(self.client.clone());
+        let label = format!("leaderworkerset.sigs.k8s.io/name={set}");
+        api.list(&ListParams::default().labels(&label)).await.unwrap().items
+    }
+
+    /// The names of the pods of a set.
+    pub async fn pods(&self, set: &str) -> Vec<String> {
+        self.all_pods(set).await.iter().map(|pod| pod.name_any()).collect()
+    }
+
+    pub async fn condition(&self, set: &str, ty: &str) -> String {
+        let object = self.get("LeaderWorkerSet", set).await.unwrap();
+        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let found = conditions.iter().find(|condition| condition["type"] == ty);
+        found.map_or_else(|| "absent".to_owned(), |it| it["status"].as_str().unwrap().to_owned())
+    }
+
+    /// Looks again and again until there is an answer.
+    pub async fn eventually<T, F: Future<Output = Option<T>>>(
+        &self,
+        what: &str,
+        mut look: impl FnMut() -> F,
+    ) -> T {
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+        loop {
+            if let Some(answer) = look().await {
+                return answer;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "in vain: {what}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// The status of a set once so many groups are ready.
+pub fn ready_groups<'a>(
+    stage: &'a Stage,
+    name: &'a str,
+    ready: u64,
+) -> impl FnMut() -> std::pin::Pin<Box<dyn Future<Output = Option<Value>> + Send + 'a>> {
+    move || {
+        Box::pin(async move {
+            let set = stage.get("LeaderWorkerSet", name).await?;
+            (set["status"]["readyReplicas"].as_u64() == Some(ready)).then(|| set["status"].clone())
+        })
+    }
+}
