@@ -9,7 +9,7 @@
 
 mod conditions;
 mod digest;
-mod endpoints;
+pub mod endpoints;
 mod labels;
 mod leaderworkerset;
 pub mod modeldeployment;
