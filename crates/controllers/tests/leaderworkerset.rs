@@ -3,6 +3,7 @@
 
 mod stage;
 
+use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use crate::stage::{Stage, ready_groups};
@@ -30,4 +31,128 @@ async fn groups_are_created_become_ready_and_are_counted() {
     assert_eq!((&status["replicas"], &status["updatedReplicas"]), (&json!(2), &json!(2)));
     assert_eq!(stage.pods("x").await, ["x-0", "x-0-1", "x-0-2", "x-1", "x-1-1", "x-1-2"]);
     assert_eq!(stage.condition("x", "Available").await, "True");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_wait_for_their_own_leader_to_be_ready() {
+    let stage = Stage::start().await;
+    stage.kubelet.ready_if(|pod| pod.name_any() == "x-1" || pod.name_any().starts_with("x-1-"));
+    let mut set = set("x", 2, 3, "one");
+    set["spec"]["startupPolicy"] = json!("LeaderReady");
+    stage.apply(&set).await;
+    stage.eventually("the group whose leader is ready is whole", ready_groups(&stage, "x", 1)).await;
+    assert_eq!(stage.pods("x").await, ["x-0", "x-1", "x-1-1", "x-1-2"]);
+    let group = stage.get("LeaderWorkerSet", "x").await.unwrap()["status"]["groups"][0].clone();
+    assert!(group["message"].as_str().unwrap().contains("waiting for the leader to be ready"), "{group}");
+    stage.kubelet.ready_if(|_| true);
+    stage.eventually("both groups are ready", ready_groups(&stage, "x", 2)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_template_replaces_group_by_group_within_the_budget() {
+    let stage = Stage::start().await;
+    stage.apply(&set("x", 3, 2, "one")).await;
+    stage.eventually("three groups are ready", ready_groups(&stage, "x", 3)).await;
+    let trace = stage.trace();
+    stage.apply(&set("x", 3, 2, "two")).await;
+    stage
+        .eventually("every group is of the new template", || async {
+            let status = stage.observed("LeaderWorkerSet", "x").await?;
+            let updated = status["updatedReplicas"] == 3 && status["readyReplicas"] == 3;
+            (updated && status["currentRevision"] == status["updateRevision"]).then_some(())
+        })
+        .await;
+    let seen = trace.end().await;
+    // One may be missing, none may be added.
+    assert!(seen.least_serving >= 2, "{seen:?}");
+    assert!(seen.most_groups <= 3, "{seen:?}");
+    assert_eq!(seen.deleted_in_service, Vec::<String>::new());
+    assert_eq!(seen.mixed_groups_ready, Vec::<String>::new());
+    for pod in stage.all_pods("x").await {
+        assert_eq!(pod.spec.unwrap().containers[0].image.as_deref(), Some("two"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_surge_nothing_is_missing_and_the_surplus_goes() {
+    let stage = Stage::start().await;
+    let with_surge = |image: &str| {
+        let mut set = set("x", 3, 1, image);
+        set["spec"]["rolloutStrategy"] = json!({"type": "RollingUpdate", "rollingUpdateConfiguration": {
+            "maxSurge": 1, "maxUnavailable": 0,
+        }});
+        set
+    };
+    stage.apply(&with_surge("one")).await;
+    stage.eventually("three groups are ready", ready_groups(&stage, "x", 3)).await;
+    let trace = stage.trace();
+    stage.apply(&with_surge("two")).await;
+    stage
+        .eventually("every group is of the new template and the surge is gone", || async {
+            let status = stage.observed("LeaderWorkerSet", "x").await?;
+            let done =
+                status["updatedReplicas"] == 3 && status["readyReplicas"] == 3 && status["replicas"] == 3;
+            done.then_some(())
+        })
+        .await;
+    let seen = trace.end().await;
+    assert!(seen.least_serving >= 3 && seen.most_groups == 4, "{seen:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_restarts_as_one_when_a_worker_fails_and_is_remembered() {
+    let stage = Stage::start().await;
+    stage.apply(&set("x", 2, 2, "one")).await;
+    stage.eventually("two groups are ready", ready_groups(&stage, "x", 2)).await;
+    let uids = |pods: Vec<k8s_openapi::api::core::v1::Pod>| -> std::collections::BTreeMap<String, String> {
+        pods.into_iter().map(|pod| (pod.name_any(), pod.uid().unwrap())).collect()
+    };
+    let before = uids(stage.all_pods("x").await);
+    stage.fail("x-1-1").await;
+    stage
+        .eventually("the group is made again", || async {
+            let status = stage.get("LeaderWorkerSet", "x").await?["status"].clone();
+            let again = status["groups"][0]["restarts"] == 1 && status["readyReplicas"] == 2;
+            again.then_some(status)
+        })
+        .await;
+    let after = uids(stage.all_pods("x").await);
+    for name in ["x-0", "x-0-1"] {
+        assert_eq!(before[name], after[name], "{name} belongs to another group");
+    }
+    for name in ["x-1", "x-1-1"] {
+        assert_ne!(before[name], after[name], "{name} is made again");
+    }
+    let group = stage.get("LeaderWorkerSet", "x").await.unwrap()["status"]["groups"][0].clone();
+    assert_eq!((&group["index"], &group["lastFailure"]["pod"]), (&json!(1), &json!("x-1-1")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scaling_removes_the_highest_groups_and_comes_back() {
+    let stage = Stage::start().await;
+    stage.apply(&set("x", 3, 1, "one")).await;
+    stage.eventually("three groups are ready", ready_groups(&stage, "x", 3)).await;
+    stage.apply(&set("x", 1, 1, "one")).await;
+    stage
+        .eventually("one group is left", || async { (stage.pods("x").await == ["x-0"]).then_some(()) })
+        .await;
+    stage.apply(&set("x", 2, 1, "one")).await;
+    stage.eventually("two groups are ready", ready_groups(&stage, "x", 2)).await;
+    assert_eq!(stage.pods("x").await, ["x-0", "x-1"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_written_where_nothing_changes() {
+    let mut stage = Stage::start().await;
+    stage.apply(&set("x", 2, 2, "one")).await;
+    stage.eventually("two groups are ready", ready_groups(&stage, "x", 2)).await;
+    stage.quiet().await;
+    let before = stage.revision().await;
+    stage.kill().await;
+    stage.run();
+    // A set that is made afterwards is done with only when everything was looked at.
+    stage.apply(&set("y", 1, 1, "one")).await;
+    stage.eventually("the other set is ready", ready_groups(&stage, "y", 1)).await;
+    let changed = stage.changed_since(before).await;
+    assert!(changed.iter().all(|name| name.starts_with('y')), "{changed:?}");
 }

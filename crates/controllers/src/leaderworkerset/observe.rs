@@ -22,7 +22,7 @@ use crate::{
 const SETTLE: Duration = Duration::from_secs(5);
 
 /// How long requests may take to finish, where somebody counts them and nobody says.
-const DRAIN_DEADLINE: Duration = Duration::from_secs(60);
+const DRAIN_DEADLINE: Duration = Duration::from_mins(1);
 
 /// A set, and everything that belongs to it.
 #[derive(Debug)]

@@ -88,7 +88,7 @@ pub(super) async fn store(context: &Context, set: &LeaderWorkerSet) -> Result<()
     };
     let name = |key: &str| format!("{}-{key}", set.name_any());
     // Another template of the same key has the name already: the next key is tried.
-    let key = (0..)
+    let key = (0..16)
         .map(|attempt| key(&wanted, attempt))
         .find(|key| !names.contains(&name(key)))
         .unwrap_or_default();
@@ -153,7 +153,7 @@ fn subdomains(set: &LeaderWorkerSet) -> SubdomainPolicy {
 fn template(stored: &ControllerRevision) -> Result<Template, Error> {
     let malformed =
         |why: String| Error::Malformed { what: format!("ControllerRevision {}", Key::of(stored)), why };
-    let spec = stored.data.as_ref().map(|data| &data.0["spec"]).unwrap_or(&Value::Null);
+    let spec = stored.data.as_ref().map_or(&Value::Null, |data| &data.0["spec"]);
     let read =
         |value: &Value| serde_json::from_value(value.clone()).map_err(|error| malformed(error.to_string()));
     let policy: SubdomainPolicy = serde_json::from_value(spec["networkConfig"]["subdomainPolicy"].clone())

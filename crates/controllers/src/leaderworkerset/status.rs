@@ -137,12 +137,12 @@ fn failure(group: &Group, reason: Option<&Reason>, now: Time) -> GroupFailure {
     let statuses = pod.and_then(|pod| pod.status.as_ref()).into_iter().flat_map(|status| {
         status.container_statuses.iter().flatten().chain(status.init_container_statuses.iter().flatten())
     });
-    let ended = statuses.filter_map(|status| {
+    let mut ended = statuses.filter_map(|status| {
         let state = status.state.as_ref().and_then(|state| state.terminated.as_ref());
         let last = status.last_state.as_ref().and_then(|state| state.terminated.as_ref());
         state.or(last).map(|ended| (status.name.clone(), ended.exit_code))
     });
-    let ended = ended.last();
+    let ended = ended.next_back();
     GroupFailure {
         pod: pod.map(|pod| pod.name_any()).unwrap_or_default(),
         container: ended.as_ref().map(|(container, _)| container.clone()),

@@ -29,6 +29,7 @@ impl Key {
     }
 
     /// Another object of the same namespace.
+    #[must_use]
     pub fn beside(&self, name: impl Into<String>) -> Self {
         Self::new(self.namespace.clone(), name)
     }
@@ -90,28 +91,28 @@ impl<K: Resource> Shelf<K> {
 
     /// Learns of an object from what a write answered. One that is not known and that the watch has passed was deleted
     /// meanwhile: it stays unknown.
-    pub(super) fn put_written(&mut self, object: K) -> Option<Option<Arc<K>>> {
+    pub(super) fn put_written(&mut self, object: K) -> bool {
         let passed = !self.objects.contains_key(&Key::of(&object)) && version(&object) <= self.seen;
-        if passed { None } else { self.learn(object) }
+        !passed && self.learn(object)
     }
 
-    /// Learns of an object from the watch, unless a newer state of it is known. Says what was known before if it did.
-    pub(super) fn put(&mut self, object: K) -> Option<Option<Arc<K>>> {
+    /// Learns of an object from the watch, unless a newer state of it is known. Says whether it did.
+    pub(super) fn put(&mut self, object: K) -> bool {
         self.seen = self.seen.max(version(&object));
         self.learn(object)
     }
 
-    fn learn(&mut self, object: K) -> Option<Option<Arc<K>>> {
+    fn learn(&mut self, object: K) -> bool {
         let key = Key::of(&object);
         if self.objects.get(&key).is_some_and(|known| version(known.as_ref()) >= version(&object)) {
-            return None;
+            return false;
         }
-        let before = self.take(&key);
+        self.take(&key);
         if let Some(owner) = owner(&object) {
             self.owned.entry(owner).or_default().insert(key.clone());
         }
         self.objects.insert(key, Arc::new(object));
-        Some(before)
+        true
     }
 
     /// Learns that an object is gone, unless a newer state of it is known. Says what was known of it.
@@ -204,8 +205,8 @@ mod tests {
     #[test]
     fn an_old_event_does_not_undo_what_a_write_answered() {
         let mut shelf = Shelf::default();
-        assert!(shelf.put(map("a", 7, Some("x"))).is_some());
-        assert!(shelf.put(map("a", 5, None)).is_none());
+        assert!(shelf.put(map("a", 7, Some("x"))));
+        assert!(!shelf.put(map("a", 5, None)));
         assert!(shelf.remove(&map("a", 6, None)).is_none());
         assert_eq!(shelf.owned_by("x").count(), 1);
         assert!(shelf.remove(&map("a", 8, None)).is_some());
@@ -217,8 +218,8 @@ mod tests {
         let mut shelf = Shelf::default();
         shelf.put(map("a", 3, None));
         shelf.remove(&map("a", 8, None));
-        assert!(shelf.put_written(map("a", 5, None)).is_none());
-        assert!(shelf.put_written(map("a", 9, None)).is_some());
+        assert!(!shelf.put_written(map("a", 5, None)));
+        assert!(shelf.put_written(map("a", 9, None)));
         assert_eq!(names(&shelf), ["a"]);
     }
 

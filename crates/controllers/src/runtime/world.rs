@@ -27,9 +27,9 @@ use crate::endpoints;
 /// Every object that is followed.
 #[derive(Debug, Default)]
 pub struct World {
-    /// LeaderWorkerSets.
+    /// Sets of groups.
     pub sets: Shelf<LeaderWorkerSet>,
-    /// ModelDeployments.
+    /// Services with versions.
     pub deployments: Shelf<ModelDeployment>,
     /// Pods.
     pub pods: Shelf<Pod>,
@@ -72,9 +72,6 @@ pub trait Followed:
     + 'static
 {
     /// Where its objects are.
-    fn shelf(world: &World) -> &Shelf<Self>;
-
-    /// The same, to change it.
     fn shelf_mut(world: &mut World) -> &mut Shelf<Self>;
 
     /// Who looks again when this object changes.
@@ -84,10 +81,6 @@ pub trait Followed:
 macro_rules! followed {
     ($kind:ty, $field:ident, $concerns:expr) => {
         impl Followed for $kind {
-            fn shelf(world: &World) -> &Shelf<Self> {
-                &world.$field
-            }
-
             fn shelf_mut(world: &mut World) -> &mut Shelf<Self> {
                 &mut world.$field
             }
@@ -161,29 +154,29 @@ impl Index {
     /// Changes what is known, and says who is concerned by what changed.
     pub(super) fn learn<K: Followed>(&self, news: News<K>) -> Vec<(Who, Key)> {
         let mut world = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let shelf = K::shelf_mut(&mut world);
+        let known = K::shelf_mut(&mut world);
         let mut touched: Vec<Arc<K>> = Vec::new();
         match news {
             News::Here(object) => {
                 let key = Key::of(&object);
-                if let Some(before) = shelf.put(object) {
-                    touched.extend(before);
-                    touched.extend(shelf.get(&key).cloned());
+                let before = known.get(&key).cloned();
+                if known.put(object) {
+                    touched.extend(before.into_iter().chain(known.get(&key).cloned()));
                 }
             }
             News::Written(object) => {
                 let key = Key::of(&object);
-                if let Some(before) = shelf.put_written(object) {
-                    touched.extend(before);
-                    touched.extend(shelf.get(&key).cloned());
+                let before = known.get(&key).cloned();
+                if known.put_written(object) {
+                    touched.extend(before.into_iter().chain(known.get(&key).cloned()));
                 }
             }
-            News::Gone(object) => touched.extend(shelf.remove(&object)),
+            News::Gone(object) => touched.extend(known.remove(&object)),
             News::All(objects) => {
-                touched.extend(shelf.replace(objects));
-                touched.extend(shelf.all().cloned());
+                touched.extend(known.replace(objects));
+                touched.extend(known.all().cloned());
             }
-            News::NoSuchKind => shelf.is_unknown(),
+            News::NoSuchKind => known.is_unknown(),
         }
         touched.iter().flat_map(|object| object.concerns(&world)).collect()
     }

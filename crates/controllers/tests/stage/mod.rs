@@ -1,6 +1,8 @@
 //! What the controllers are put on: an embedded API, a kubelet that runs nothing, and a look at what came of it.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub mod trace;
+
 use std::{sync::Arc, time::Duration};
 
 use controllers::{Nothing, Outside, Settings};
@@ -48,6 +50,21 @@ impl Stage {
         self.running = Some((stop, tokio::spawn(running)));
     }
 
+    /// Starts a gateway that takes routes up.
+    pub async fn route(&self) {
+        let class = serde_json::json!({
+            "apiVersion": "gateway.networking.k8s.io/v1",
+            "kind": "GatewayClass",
+            "metadata": {"name": "segue"},
+            "spec": {"controllerName": gateway::Settings::default().controller},
+        });
+        self.apply(&class).await;
+        let client = self.client.clone();
+        tokio::spawn(async move {
+            gateway::Gateway::new(gateway::Settings::default()).run(client, std::future::pending()).await;
+        });
+    }
+
     /// Ends the controllers wherever they are.
     pub async fn kill(&mut self) {
         if let Some((_, running)) = self.running.take() {
@@ -69,7 +86,7 @@ impl Stage {
         let (group, version) = object["apiVersion"].as_str().unwrap().split_once('/').unwrap_or(("", "v1"));
         let kind = object["kind"].as_str().unwrap();
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-        if kind == "CustomResourceDefinition" {
+        if matches!(kind, "CustomResourceDefinition" | "GatewayClass") {
             return Api::all_with(self.client.clone(), &resource);
         }
         Api::namespaced_with(self.client.clone(), "default", &resource)
@@ -87,6 +104,13 @@ impl Stage {
         Some(serde_json::to_value(object).unwrap())
     }
 
+    /// The status of an object, if it speaks of the spec as it is.
+    pub async fn observed(&self, kind: &str, name: &str) -> Option<Value> {
+        let object = self.get(kind, name).await?;
+        let status = object["status"].clone();
+        (status["observedGeneration"] == object["metadata"]["generation"]).then_some(status)
+    }
+
     pub async fn all_pods(&self, set: &str) -> Vec<Pod> {
         let api: Api<Pod> = Api::default_namespaced(self.client.clone());
         let label = format!("leaderworkerset.sigs.k8s.io/name={set}");
@@ -95,7 +119,65 @@ impl Stage {
 
     /// The names of the pods of a set.
     pub async fn pods(&self, set: &str) -> Vec<String> {
-        self.all_pods(set).await.iter().map(|pod| pod.name_any()).collect()
+        self.all_pods(set).await.iter().map(ResourceExt::name_any).collect()
+    }
+
+    /// Follows the pods from now on.
+    pub fn trace(&self) -> trace::Trace {
+        trace::Trace::begin(self.client.clone())
+    }
+
+    /// A container of this pod has restarted once more.
+    pub async fn fail(&self, pod: &str) {
+        let api: Api<Pod> = Api::default_namespaced(self.client.clone());
+        let mut pod = api.get(pod).await.unwrap();
+        let statuses = pod.status.as_mut().unwrap().container_statuses.as_mut().unwrap();
+        statuses[0].restart_count += 1;
+        api.replace_status(&pod.name_any(), &kube::api::PostParams::default(), &pod).await.unwrap();
+    }
+
+    /// The newest version of anything.
+    pub async fn revision(&self) -> u64 {
+        let api: Api<Pod> = Api::default_namespaced(self.client.clone());
+        let list = api.list(&ListParams::default()).await.unwrap();
+        list.metadata.resource_version.unwrap().parse().unwrap()
+    }
+
+    /// Returns when nothing was written between two looks that are far apart for a machine.
+    pub async fn quiet(&self) {
+        let mut before = self.revision().await;
+        loop {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let now = self.revision().await;
+            if now == before {
+                return;
+            }
+            before = now;
+        }
+    }
+
+    /// The names of the pods, sets, Services and revisions that were written after a version.
+    pub async fn changed_since(&self, version: u64) -> Vec<String> {
+        let kinds = [
+            ("v1", "Pod"),
+            ("v1", "Service"),
+            ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"),
+            ("apps/v1", "ControllerRevision"),
+            ("discovery.k8s.io/v1", "EndpointSlice"),
+            ("segue.dev/v1alpha1", "ModelDeployment"),
+            ("gateway.networking.k8s.io/v1", "HTTPRoute"),
+        ];
+        let mut changed = Vec::new();
+        for (version_of, kind) in kinds {
+            let api = self.api(&serde_json::json!({"apiVersion": version_of, "kind": kind}));
+            for object in api.list(&ListParams::default()).await.unwrap() {
+                let at: u64 = object.resource_version().unwrap().parse().unwrap();
+                if at > version {
+                    changed.push(format!("{} {kind}", object.name_any()));
+                }
+            }
+        }
+        changed
     }
 
     pub async fn condition(&self, set: &str, ty: &str) -> String {

@@ -1,0 +1,78 @@
+//! Deployments on the embedded API, with a kubelet that runs nothing and a gateway that nobody asks.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod stage;
+
+use serde_json::{Value, json};
+
+use crate::stage::Stage;
+
+fn deployment(image: &str, strategy: &Value, gateway: bool) -> Value {
+    let mut traffic = json!({
+        "ports": [{"name": "http", "port": 8000}], "drainSeconds": 0, "settleSeconds": 0,
+    });
+    if gateway {
+        traffic["gateway"] = json!({"className": "segue"});
+    }
+    json!({
+        "apiVersion": "segue.dev/v1alpha1",
+        "kind": "ModelDeployment",
+        "metadata": {"name": "chat"},
+        "spec": {
+            "replicas": 4,
+            "workload": {"type": "Pod", "pod": {"spec": {"containers": [{"name": "c", "image": image}]}}},
+            "traffic": traffic,
+            "strategy": strategy,
+        },
+    })
+}
+
+async fn idle(stage: &Stage, version: &str) -> Value {
+    stage
+        .eventually(&format!("idle at {version}"), || async {
+            let chat = stage.get("ModelDeployment", "chat").await?;
+            let status = chat["status"].clone();
+            (status["phase"] == "Idle" && status["currentVersion"] == version).then_some(status)
+        })
+        .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_gateway_services_lead_to_the_current_version() {
+    let stage = Stage::start().await;
+    let rolling = json!({"type": "Rolling"});
+    stage.apply(&deployment("one", &rolling, false)).await;
+    let status = idle(&stage, "r1").await;
+    assert_eq!((&status["readyReplicas"], &status["health"]), (&json!(4), &json!("Healthy")));
+    let first = stage.get("Service", "chat").await.unwrap()["spec"]["selector"]["segue.dev/version"].clone();
+    stage.apply(&deployment("two", &rolling, false)).await;
+    let status = idle(&stage, "r2").await;
+    assert_eq!(status["history"][0]["outcome"], "Promoted");
+    assert_eq!(status["versions"].as_array().unwrap().len(), 1);
+    let second = stage.get("Service", "chat").await.unwrap()["spec"]["selector"]["segue.dev/version"].clone();
+    assert_ne!(first, second);
+    assert!(stage.get("Service", "chat-preview").await.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_gateway_weights_move_as_units_become_ready() {
+    for strategy in [
+        json!({"type": "Rolling"}),
+        json!({"type": "Incremental", "incremental": {
+            "maxSurgePercent": 25, "stepSizePercent": 50, "intervalSeconds": 1,
+        }}),
+    ] {
+        let stage = Stage::start().await;
+        stage.route().await;
+        stage.apply(&deployment("one", &strategy, true)).await;
+        idle(&stage, "r1").await;
+        let mut second = deployment("two", &strategy, true);
+        second["spec"]["version"] = json!("two");
+        stage.apply(&second).await;
+        let status = idle(&stage, "two").await;
+        assert_eq!(status["rollout"]["outcome"], "Promoted");
+        let route = stage.get("HTTPRoute", "chat-http").await.unwrap();
+        let backends = route["spec"]["rules"][0]["backendRefs"].as_array().unwrap().clone();
+        assert_eq!(backends.len(), 1, "{backends:?}");
+    }
+}
