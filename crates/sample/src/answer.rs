@@ -1,0 +1,148 @@
+//! What is asked, and what is answered.
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    Settings,
+    counts::{Counted, InFlight, Tally},
+};
+
+/// How every whole stream ends; one that ends otherwise was cut.
+pub const LAST_EVENT: &str = "data: [DONE]\n\n";
+
+pub type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// Everything that an answer depends on.
+#[derive(Debug)]
+pub struct Model {
+    pub settings: Settings,
+    pub ready_at: Instant,
+    pub tally: Arc<Tally>,
+}
+
+/// What a request for completions asks for in its query.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Wish {
+    tokens: Option<u32>,
+    status: Option<StatusCode>,
+}
+
+impl Wish {
+    /// What cannot be read is not wished for.
+    fn of(query: &str) -> Self {
+        let mut wish = Self::default();
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            match name.as_ref() {
+                "stream" => wish.tokens = value.parse().ok(),
+                "status" => wish.status = value.parse().ok().and_then(|code| StatusCode::from_u16(code).ok()),
+                _ => {}
+            }
+        }
+        wish
+    }
+}
+
+impl Model {
+    fn is_ready(&self) -> bool {
+        Instant::now() >= self.ready_at
+    }
+
+    pub async fn answer<B>(self: Arc<Self>, request: Request<B>) -> Result<Response<Body>, Infallible> {
+        Ok(match request.uri().path() {
+            "/ready" if self.is_ready() => plain(StatusCode::OK, &json!("ready")),
+            "/ready" => plain(StatusCode::SERVICE_UNAVAILABLE, &json!("loading")),
+            "/stats" => {
+                let counts = self.tally.counts();
+                plain(
+                    StatusCode::OK,
+                    &json!({
+                        "version": counts.version,
+                        "requests": counts.requests,
+                        "inFlight": counts.in_flight,
+                    }),
+                )
+            }
+            "/v1/completions" => {
+                let wish = Wish::of(request.uri().query().unwrap_or_default());
+                let in_flight = InFlight::begin(&self.tally);
+                let (head, body) = self.complete(&wish).await.into_parts();
+                Response::from_parts(head, Counted::new(body, in_flight).boxed_unsync())
+            }
+            _ => plain(StatusCode::NOT_FOUND, &json!("there is no such path")),
+        })
+    }
+
+    async fn complete(&self, wish: &Wish) -> Response<Body> {
+        if !self.is_ready() {
+            return plain(StatusCode::SERVICE_UNAVAILABLE, &json!({"error": "the model is being loaded"}));
+        }
+        sleep(self.settings.latency).await;
+        let version = &self.settings.version;
+        match (wish.status, wish.tokens) {
+            (Some(status), _) => plain(status, &json!({"error": "as asked for", "version": version})),
+            (None, Some(tokens)) => events(version, tokens, self.settings.token_gap),
+            (None, None) => plain(StatusCode::OK, &json!({"version": version, "text": "an answer"})),
+        }
+    }
+}
+
+fn plain(status: StatusCode, value: &Value) -> Response<Body> {
+    let mut response = Response::new(Full::new(Bytes::from(format!("{value}\n"))).boxed_unsync());
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// A stream of tokens, each when its time has come.
+fn events(version: &str, tokens: u32, gap: Duration) -> Response<Body> {
+    let version = version.to_owned();
+    let events = stream::unfold(0, move |sent| {
+        let token = json!({"version": version, "token": sent});
+        async move {
+            if sent > tokens {
+                return None;
+            }
+            if sent > 0 {
+                sleep(gap).await;
+            }
+            let event = if sent == tokens { LAST_EVENT.to_owned() } else { format!("data: {token}\n\n") };
+            Some((Ok(Frame::data(Bytes::from(event))), sent + 1))
+        }
+    });
+    let mut response = Response::new(StreamBody::new(Box::pin(events)).boxed_unsync());
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wish_is_read_from_the_query() {
+        assert_eq!(Wish::of(""), Wish::default());
+        assert_eq!(Wish::of("stream=3"), Wish { tokens: Some(3), status: None });
+        assert_eq!(
+            Wish::of("status=500"),
+            Wish { tokens: None, status: Some(StatusCode::INTERNAL_SERVER_ERROR) }
+        );
+        assert_eq!(Wish::of("stream=x&status=9&other"), Wish::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_takes_its_time_and_says_that_it_is_whole() {
+        let began = Instant::now();
+        let body = events("v1", 3, Duration::from_secs(2)).into_body().collect().await.unwrap().to_bytes();
+        let text = String::from_utf8(body.to_vec()).unwrap();
+        assert_eq!(text.matches("\"version\":\"v1\"").count(), 3, "{text}");
+        assert!(text.ends_with(LAST_EVENT), "{text}");
+        assert_eq!(began.elapsed().as_secs(), 6);
+    }
+}

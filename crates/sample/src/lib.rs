@@ -1,0 +1,64 @@
+//! A model server without a model, for demonstrations, examples and tests: it loads for a while, answers with its
+//! version, streams tokens, and ends the way a good server does.
+//!
+//! | path | answer |
+//! |---|---|
+//! | `/ready` | 503 while it loads, then 200 |
+//! | `/v1/completions` | JSON with the version, after the latency; 503 while it loads |
+//! | `/v1/completions?stream=N` | N server-sent events, then `data: [DONE]` |
+//! | `/v1/completions?status=500` | an error of its own |
+//! | `/stats` | its counts, as JSON |
+//!
+//! Guarantees: once told to stop it refuses new connections, finishes every answer that it has begun, closes each
+//! connection after it, and returns when nothing is in flight. Its counts are then complete.
+
+mod answer;
+mod counts;
+mod server;
+
+use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
+
+pub use crate::{
+    answer::LAST_EVENT,
+    counts::Counts,
+    server::{Server, serve},
+};
+
+/// What a server is told.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub address: SocketAddr,
+    /// What it says it is.
+    pub version: String,
+    /// How long it loads. It listens from the start, as model servers do, and is not ready before.
+    pub load: Duration,
+    /// How long an answer, or the first token of one, takes.
+    pub latency: Duration,
+    /// The time between two tokens of a stream.
+    pub token_gap: Duration,
+    /// A file that always holds its counts, also after it has ended: nobody can ask it then.
+    pub counts: Option<PathBuf>,
+}
+
+impl Settings {
+    /// A server that is ready at once and answers at once.
+    pub fn new(address: SocketAddr, version: &str) -> Self {
+        Self {
+            address,
+            version: version.to_owned(),
+            load: Duration::ZERO,
+            latency: Duration::ZERO,
+            token_gap: Duration::ZERO,
+            counts: None,
+        }
+    }
+}
+
+/// Why a server could not run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("failed to listen on {address}")]
+    Listen { address: SocketAddr, source: io::Error },
+    #[error("failed to write counts to {}", file.display())]
+    Counts { file: PathBuf, source: io::Error },
+}
