@@ -1,8 +1,9 @@
 //! What the API has, followed by one watch for each kind.
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, VecDeque},
     pin::pin,
     sync::{Mutex, PoisonError},
+    time::Duration,
 };
 
 use futures_util::StreamExt;
@@ -14,7 +15,10 @@ use kube::{
         watcher::{self, Config, Event, watcher},
     },
 };
-use tokio::sync::Notify;
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
 
 use crate::world::{Kind, Name, Objects, World};
 
@@ -68,6 +72,40 @@ impl Index {
                 }),
                 // What is known stays; the watch tries again.
                 Err(_) => {}
+            }
+        }
+    }
+}
+
+/// The worlds that the index had, each seen a fixed time later.
+#[derive(Debug)]
+pub struct Lagging<'a> {
+    index: &'a Index,
+    lag: Duration,
+    coming: VecDeque<(Instant, World)>,
+}
+
+impl<'a> Lagging<'a> {
+    pub fn new(index: &'a Index, lag: Duration) -> Self {
+        Self { index, lag, coming: VecDeque::new() }
+    }
+
+    /// The next world, once its time has come: of those whose time has, the last. May be dropped and called again.
+    pub async fn next(&mut self) -> World {
+        loop {
+            let now = Instant::now();
+            let due = self.coming.iter().take_while(|(due, _)| *due <= now).count();
+            if let Some((_, world)) = self.coming.drain(..due).next_back() {
+                return world;
+            }
+            let next = self.coming.front().map_or(now, |(due, _)| *due);
+            tokio::select! {
+                // One that is looked at late is taken up late, never early.
+                () = self.index.changed() => {
+                    let due = Instant::now() + self.lag;
+                    self.coming.extend(self.index.world().map(|world| (due, world)));
+                }
+                () = sleep_until(next), if !self.coming.is_empty() => {}
             }
         }
     }

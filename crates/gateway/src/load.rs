@@ -6,7 +6,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -16,13 +16,16 @@ use http::{Request, header};
 use http_body_util::{BodyExt, Empty};
 use tokio::{
     task::JoinSet,
-    time::{Instant, MissedTickBehavior, interval},
+    time::{Instant, MissedTickBehavior, interval, sleep},
 };
 
 use crate::{
     pool::{Limits, Pool, Unanswered},
     proxy::REASON,
 };
+
+/// How long a client that keeps asking waits after a failure.
+const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +35,7 @@ pub enum Outcome {
     AppError,
     /// The platform's fault: refused, reset, or an error that the gateway says is its own.
     Failed,
-    /// The answer began and broke off: the platform's fault too.
+    /// The answer began and broke off, or lacks its end: the platform's fault too.
     Truncated,
 }
 
@@ -68,13 +71,20 @@ pub struct Client(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     target: Target,
+    ending: &'static str,
     pool: Pool,
     counts: [AtomicU64; 4],
 }
 
 impl Client {
     pub fn new(target: Target) -> Self {
-        Self(Arc::new(Inner { target, pool: Pool::default(), counts: Default::default() }))
+        Self::of_streams(target, "")
+    }
+
+    /// A client that knows how every good answer ends. A stream that is cut between two events, by a server that ends
+    /// in order, is as whole as any to HTTP; only what is missing tells.
+    pub fn of_streams(target: Target, ending: &'static str) -> Self {
+        Self(Arc::new(Inner { target, ending, pool: Pool::default(), counts: Default::default() }))
     }
 
     pub fn tallied(&self) -> Tallied {
@@ -124,6 +134,27 @@ impl Client {
         while asking.join_next().await.is_some() {}
     }
 
+    /// So many requests at any time, each of them followed by another, until `stop`; then waits for the last answers.
+    pub async fn keep_asking(&self, at_once: usize, stop: impl Future<Output = ()>) {
+        let stopped = Arc::new(AtomicBool::new(false));
+        let mut askers = JoinSet::new();
+        for _ in 0..at_once {
+            let (client, stopped) = (self.clone(), Arc::clone(&stopped));
+            askers.spawn(async move {
+                while !stopped.load(Relaxed) {
+                    let (outcome, _) = client.ask().await;
+                    if outcome != Outcome::Ok {
+                        // What fails, fails at once: a client that tried again at once would count nothing else.
+                        sleep(AFTER_FAILURE).await;
+                    }
+                }
+            });
+        }
+        stop.await;
+        stopped.store(true, Relaxed);
+        while askers.join_next().await.is_some() {}
+    }
+
     /// How many requests a second go through, `at_once` at a time.
     pub async fn rate(&self, requests: u64, at_once: usize) -> f64 {
         let begin = Instant::now();
@@ -151,11 +182,13 @@ impl Inner {
         if !fresh {
             self.pool.put(connection);
         }
+        let bytes = body.to_bytes();
         let outcome = match head.status.as_u16() {
             _ if head.headers.contains_key(REASON) => Outcome::Failed,
             400.. => Outcome::AppError,
+            _ if !bytes.ends_with(self.ending.as_bytes()) => Outcome::Truncated,
             _ => Outcome::Ok,
         };
-        (outcome, body.to_bytes())
+        (outcome, bytes)
     }
 }

@@ -18,7 +18,7 @@ use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
     counters::Snapshot,
-    index::Index,
+    index::{Index, Lagging},
     listeners::{Listeners, Places},
     live::Live,
     routes::{Verdicts, compile},
@@ -72,14 +72,15 @@ impl Gateway {
         }
         let mut listeners = Listeners::new(Arc::clone(&self.live), Arc::clone(&self.settings));
         let mut stop = pin!(stop);
+        let mut worlds = Lagging::new(&index, self.settings.lag);
+        let mut world = World::default();
         let mut unfinished = false;
         loop {
             tokio::select! {
                 () = &mut stop => break,
-                () = index.changed() => {}
+                next = worlds.next() => world = next,
                 () = tokio::time::sleep(AGAIN), if unfinished => {}
             }
-            let Some(world) = index.world() else { continue };
             let verdicts = self.serve(&world, &mut listeners).await;
             let places = self.places();
             tokio::select! {

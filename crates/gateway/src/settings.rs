@@ -23,6 +23,10 @@ pub struct Settings {
     /// Gateway API would have it answered with 503. With it, a weight that is seen before the endpoints that it needs
     /// costs nothing.
     pub divert: bool,
+    /// How much later than it is seen a change is taken up. Nothing is gained by it: other gateways collect changes
+    /// before they reload, and whoever moves traffic must not rely on a gateway that does not. With it they can be
+    /// shown to wait for the acknowledgement, which comes after the change is served all the same.
+    pub lag: Duration,
     /// Where the times in conditions come from.
     pub clock: fn() -> Timestamp,
 }
@@ -37,6 +41,7 @@ impl Default for Settings {
             drain: Duration::from_mins(1),
             retries: 3,
             divert: true,
+            lag: Duration::ZERO,
             clock: wall_clock,
         }
     }

@@ -3,11 +3,14 @@
 
 mod support;
 
+use std::time::Duration;
+
 use gateway::{Settings, load::Outcome};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use support::{Rig, SOON, echo::Echo};
 use testbed::eventually;
+use tokio::time::Instant;
 
 fn condition<'a>(conditions: &'a Value, kind: &str) -> &'a Value {
     conditions.as_array().unwrap().iter().find(|condition| condition["type"] == kind).unwrap()
@@ -40,6 +43,26 @@ async fn everything_of_ours_is_acknowledged_by_generation() {
     let listener = &status["listeners"][0];
     let says = format!("listens on {}", rig.front().await);
     assert_eq!(condition(&listener["conditions"], "Programmed")["message"], says);
+    rig.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_that_lags_acknowledges_late_and_still_not_before_it_serves() {
+    let lag = Duration::from_millis(300);
+    let rig = Rig::with(Settings { lag, ..Settings::default() }).await;
+    let mut servers = Vec::new();
+    for (place, name) in [(1, "one"), (2, "two")] {
+        let server = Echo::new(name, rig.endpoint(place, 0)).await;
+        rig.service(name, &[server.address]).await;
+        servers.push(server);
+    }
+    for (one, two) in [(1, 0), (0, 1), (1, 0)] {
+        let began = Instant::now();
+        rig.routed(&[("one", one), ("two", two)]).await;
+        assert!(began.elapsed() >= lag, "acknowledged after {:?}", began.elapsed());
+        let (outcome, who) = rig.load("/").await.ask().await;
+        assert_eq!((outcome, who.as_ref()), (Outcome::Ok, if one == 1 { &b"one"[..] } else { b"two" }));
+    }
     rig.stop().await;
 }
 
