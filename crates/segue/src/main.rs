@@ -1,9 +1,13 @@
 //! The command line: it reads what a person wants, calls the crate that knows, and prints the answer.
 
 mod crds;
+mod furnish;
+mod machine;
 mod manifest;
+mod model_server;
 mod output;
 mod plan;
+mod signals;
 mod up;
 mod validate;
 
@@ -29,6 +33,7 @@ enum Command {
     Plan(plan::Args),
     Validate(validate::Args),
     Crds(crds::Args),
+    ModelServer(model_server::Args),
 }
 
 fn main() -> ExitCode {
@@ -42,6 +47,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::run(&args),
         Command::Validate(args) => validate::run(&args),
         Command::Crds(args) => crds::run(&args),
+        Command::ModelServer(args) => model_server::run(&args),
     };
     match answer {
         Ok(output::Answer::Yes) => ExitCode::SUCCESS,

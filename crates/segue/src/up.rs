@@ -1,33 +1,13 @@
-use std::{
-    env,
-    fs::{self, DirBuilder},
-    io,
-    os::unix::fs::DirBuilderExt,
-    path::PathBuf,
-    sync::Arc,
-    time::Duration,
-};
+use std::{env, path::PathBuf};
 
-use apiserver::{
-    Admission, Cause, Credentials, InProcess, Limits, Listener, Refusal, Server,
-    store::{Cut, Settings, Store},
-    world::Machine,
-};
-use bytes::Bytes;
 use clap::Args as ClapArgs;
-use gateway::Gateway;
-use http::{Method, Request, StatusCode};
-use http_body_util::{BodyExt, Collected, Full};
-use kube::Client;
-use node::{Node, Resources};
-use serde_json::{Value, json};
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    sync::watch,
-    task::JoinSet,
-};
+use serde_json::json;
 
-use crate::output::{self, Answer, Error, Format};
+use crate::{
+    machine::{Machine, Settings},
+    output::{self, Answer, Error, Format},
+    signals::Signals,
+};
 
 /// Run everything on this machine: a Kubernetes API, a node that runs pods as processes, a gateway.
 #[derive(ClapArgs)]
@@ -49,9 +29,6 @@ pub(crate) struct Args {
     output: Format,
 }
 
-/// How long requests under way may take after Ctrl-C.
-const DRAIN: Duration = Duration::from_secs(10);
-
 pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
     let Args { directory, port, output } = args;
     let directory = directory.clone().or_else(default_directory).ok_or(Error::NoDirectory)?;
@@ -66,74 +43,22 @@ fn default_directory() -> Option<PathBuf> {
 }
 
 async fn serve(directory: PathBuf, port: u16, format: Format) -> Result<Answer, Error> {
-    let failed = |what: &'static str| move |error: &dyn std::error::Error| Error::up(what, error);
-    let opened = Store::open(&directory.join("api"), Settings::default())
-        .map_err(|error| failed("open the stored objects")(&error))?;
-    let server = Server::new(opened.store, Arc::new(Machine), vec![Arc::new(OurKinds)]);
-    furnish(&server).await?;
-    let credentials = Credentials::load(&directory, &Machine)
-        .map_err(|error| failed("load the keys of the API")(&error))?;
-    let listener = Listener::bind(port, server.clone(), credentials.clone(), Limits::default())
-        .await
-        .map_err(|error| failed("listen")(&error))?;
-    let kubeconfig = directory.join("kubeconfig");
-    credentials
-        .write_kubeconfig(&kubeconfig, listener.address())
-        .map_err(|error| failed("write the kubeconfig")(&error))?;
     let mut signals = Signals::listen()?;
-    announce(&listener, &kubeconfig, opened.cut.as_ref(), format)?;
-
-    let (stop, stopped) = watch::channel(false);
-    let client = Client::new(InProcess::new(server.clone()), "default");
-    let mut parts = JoinSet::new();
-    parts.spawn(run_node(client.clone(), directory.join("node"), stopped.clone()));
-    parts.spawn(run_gateway(client, stopped.clone()));
-    let collecting = tokio::spawn(server.keep_collecting());
-    let serving = tokio::spawn(listener.serve(stopped));
-    let ended = tokio::select! {
-        () = signals.told_to_stop() => Ok(()),
-        // None of them ends by itself unless something is wrong.
-        Some(ended) = parts.join_next() => ended.unwrap_or_else(|error| Err(failed("go on")(&error))),
+    let mut machine = Machine::start(Settings::new(directory, port)).await?;
+    let ended = match announce(&machine, format) {
+        Ok(()) => tokio::select! {
+            () = signals.told_to_stop() => Ok(()),
+            error = machine.failed() => Err(error),
+        },
+        Err(error) => Err(error),
     };
-    // Pods and requests first, then the API that they are written to.
-    stop.send_replace(true);
-    while parts.join_next().await.is_some() {}
-    serving.await.map_err(|error| failed("stop")(&error))?;
-    collecting.abort();
-    ended.map(|()| Answer::Yes)
+    let stopped = machine.stop().await;
+    ended.and(stopped).map(|()| Answer::Yes)
 }
 
-async fn run_node(client: Client, directory: PathBuf, stop: watch::Receiver<bool>) -> Result<(), Error> {
-    // Volumes hold secrets.
-    DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
-    let mut settings = node::Settings::new("this-machine", directory);
-    settings.capacity = capacity();
-    Node::new(client, settings).run(stop).await.map_err(|error| Error::up("run the node", &error))
-}
-
-async fn run_gateway(client: Client, mut stop: watch::Receiver<bool>) -> Result<(), Error> {
-    let settings = gateway::Settings { drain: DRAIN, ..gateway::Settings::default() };
-    Gateway::new(settings).run(client, async move { drop(stop.wait_for(|stop| *stop).await) }).await;
-    Ok(())
-}
-
-/// What this machine has. Nothing is taken away for others: it is a promise, not a wall.
-fn capacity() -> Resources {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from).to_string();
-    let memory = fs::read_to_string("/proc/meminfo").ok();
-    let memory = memory.as_deref().and_then(|text| text.lines().next()?.split_whitespace().nth(1));
-    let memory = memory.map_or_else(|| "1Gi".to_owned(), |kilobytes| format!("{kilobytes}Ki"));
-    Resources::of([("cpu", processors.as_str()), ("memory", &memory), ("pods", "1000")])
-}
-
-fn announce(
-    listener: &Listener,
-    kubeconfig: &std::path::Path,
-    cut: Option<&Cut>,
-    format: Format,
-) -> Result<(), Error> {
-    let (address, kubeconfig) = (listener.address(), kubeconfig.display());
-    if let Some(cut) = cut {
+fn announce(machine: &Machine, format: Format) -> Result<(), Error> {
+    let (address, kubeconfig) = (machine.address, machine.kubeconfig.display());
+    if let Some(cut) = &machine.cut {
         eprintln!(
             "note: the last write before the stop was not finished and not acknowledged; {} bytes at the end of {} were \
              dropped",
@@ -152,89 +77,4 @@ fn announce(
              \nCtrl-C ends it and its pods; the state stays.\n"
         )),
     }
-}
-
-/// The ways to be told to stop, heard from when this is made.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    fn listen() -> io::Result<Self> {
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
-    }
-
-    async fn told_to_stop(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
-}
-
-/// What every cluster has, and the kinds that we serve.
-async fn furnish(server: &Server) -> Result<(), Error> {
-    let refused = |refusal: Refusal| Error::Up { what: "furnish the API", why: refusal.message().to_owned() };
-    server.furnish().await.map_err(refused)?;
-    let definitions = api::KINDS.iter().map(|kind| kind.crd()).chain(gateway::crds());
-    for definition in definitions {
-        let name = definition["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
-        apply(server, &path, &definition).await?;
-    }
-    let class = json!({
-        "apiVersion": "gateway.networking.k8s.io/v1",
-        "kind": "GatewayClass",
-        "metadata": {"name": "segue"},
-        "spec": {"controllerName": gateway::Settings::default().controller},
-    });
-    apply(server, "/apis/gateway.networking.k8s.io/v1/gatewayclasses/segue", &class).await
-}
-
-async fn apply(server: &Server, path: &str, object: &Value) -> Result<(), Error> {
-    let request = Request::builder()
-        .method(Method::PATCH)
-        .uri(format!("{path}?fieldManager=segue&force=true"))
-        .header("content-type", "application/apply-patch+yaml")
-        .body(Full::new(Bytes::from(object.to_string())))
-        .map_err(|error| Error::up("make a request", &error))?;
-    let answer = server.answer(request).await;
-    if answer.status() == StatusCode::OK || answer.status() == StatusCode::CREATED {
-        return Ok(());
-    }
-    let bytes = answer.into_body().collect().await.map(Collected::to_bytes).unwrap_or_default();
-    let status: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-    Err(Error::Up { what: "furnish the API", why: format!("{path}: {}", status["message"]) })
-}
-
-/// Judges objects of our kinds with the rules that a schema cannot hold.
-#[derive(Debug)]
-struct OurKinds;
-
-impl Admission for OurKinds {
-    fn admit(&self, object: &Value, old: Option<&Value>) -> Result<Vec<String>, Refusal> {
-        let Ok(kind) = api::Kind::of(object) else { return Ok(Vec::new()) };
-        let verdict = api::validate(object, old);
-        if verdict.accepted() {
-            return Ok(verdict.warnings);
-        }
-        let causes: Vec<Cause> = verdict
-            .violations
-            .iter()
-            .map(|violation| Cause {
-                reason: "FieldValueInvalid",
-                field: violation.field.clone(),
-                message: without_field(violation),
-            })
-            .collect();
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        Err(Refusal::invalid(kind.group, kind.name, name, &causes))
-    }
-}
-
-/// The sentence of a violation; its field is told apart.
-fn without_field(violation: &api::Violation) -> String {
-    let text = violation.to_string();
-    text.strip_prefix(&format!("{}: ", violation.field)).unwrap_or(&text).to_owned()
 }
