@@ -1,6 +1,7 @@
 //! The command line: it reads what a person wants, calls the crate that knows, and prints the answer.
 
 mod crds;
+mod demo;
 mod furnish;
 mod machine;
 mod manifest;
@@ -29,6 +30,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Demo(demo::Args),
     Up(up::Args),
     Plan(plan::Args),
     Validate(validate::Args),
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         return node::shim::main(arguments);
     }
     let answer = match Cli::parse().command {
+        Command::Demo(args) => demo::run(&args),
         Command::Up(args) => up::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Validate(args) => validate::run(&args),

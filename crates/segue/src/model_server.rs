@@ -1,5 +1,5 @@
 use std::{
-    env, fs,
+    env,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
@@ -81,20 +81,6 @@ fn address(pod: Option<&str>) -> Result<IpAddr, Error> {
 /// A file that no other process has: also not the one that this one replaces in its pod.
 fn file_of_this_process(directory: &Path) -> PathBuf {
     directory.join(format!("{}.json", std::process::id()))
-}
-
-/// What the servers of a directory have counted.
-pub(crate) fn counted(directory: &Path) -> Result<Vec<sample::Counts>, Error> {
-    let failed = |source| Error::Read { file: directory.display().to_string(), source };
-    let mut all = Vec::new();
-    for entry in fs::read_dir(directory).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        if path.extension().is_some_and(|extension| extension == "json") {
-            let text = fs::read(&path).map_err(failed)?;
-            all.push(serde_json::from_slice(&text).map_err(|error| failed(error.into()))?);
-        }
-    }
-    Ok(all)
 }
 
 #[cfg(test)]

@@ -24,6 +24,12 @@ pub(crate) enum Error {
     NoPlan(String),
     #[error("there is no home directory to keep the state in; name one with --directory")]
     NoDirectory,
+    #[error(
+        "the demonstration needs Linux: pods are processes that are kept by /proc, each with an address of 127.0.0.0/8"
+    )]
+    NotLinux,
+    #[error("told to stop before the end; everything was ended")]
+    Interrupted,
     #[error("failed to {what}: {why}")]
     Up { what: &'static str, why: String },
 }

@@ -1,0 +1,82 @@
+//! The users of the demonstrated service: many short questions, and a few long ones at any time.
+
+use std::net::SocketAddr;
+
+use gateway::load::{Client, Tallied, Target};
+use tokio::{sync::watch, task::JoinSet};
+
+use super::manifest::{NAME, TOKENS};
+
+/// How many long streams there are at any time.
+const STREAMS: usize = 6;
+
+const PATH: &str = "/v1/completions";
+
+/// Where users come in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Doors {
+    /// Of the Gateway: by request.
+    pub(super) gateway: SocketAddr,
+    /// Of the stable Service: by connection, as users inside a cluster.
+    pub(super) service: SocketAddr,
+}
+
+/// Load that runs until it is told to stop, and what became of it.
+#[derive(Debug)]
+pub(super) struct Load {
+    clients: [Client; 3],
+    stop: watch::Sender<bool>,
+    asking: JoinSet<()>,
+}
+
+impl Load {
+    /// Two thirds by the Gateway, one third by the Service with a new connection each, and the streams.
+    pub(super) fn start(doors: Doors, per_second: u32) -> Self {
+        let target = |address, path: &str, fresh| Target {
+            address,
+            host: NAME.to_owned(),
+            path: path.to_owned(),
+            fresh,
+        };
+        let by_gateway = Client::new(target(doors.gateway, PATH, false));
+        let by_service = Client::new(target(doors.service, PATH, true));
+        let streams = target(doors.gateway, &format!("{PATH}?stream={TOKENS}"), false);
+        let streams = Client::of_streams(streams, sample::LAST_EVENT);
+        let (stop, stopped) = watch::channel(false);
+        let told = || {
+            let mut stopped = stopped.clone();
+            async move { drop(stopped.wait_for(|stopped| *stopped).await) }
+        };
+        let service_share = (per_second / 3).max(1);
+        let gateway_share = per_second.saturating_sub(service_share).max(1);
+        let mut asking = JoinSet::new();
+        for (client, per_second) in [(&by_gateway, gateway_share), (&by_service, service_share)] {
+            let (client, told) = (client.clone(), told());
+            asking.spawn(async move { client.ask_steadily(per_second, told).await });
+        }
+        let (client, stopping) = (streams.clone(), told());
+        asking.spawn(async move { client.keep_asking(STREAMS, stopping).await });
+        Self { clients: [by_gateway, by_service, streams], stop, asking }
+    }
+
+    /// How requests ended, so far.
+    pub(super) fn tallied(&self) -> Tallied {
+        self.clients.iter().map(Client::tallied).fold(Tallied::default(), |sum, more| Tallied {
+            ok: sum.ok + more.ok,
+            app_errors: sum.app_errors + more.app_errors,
+            failed: sum.failed + more.failed,
+            truncated: sum.truncated + more.truncated,
+        })
+    }
+
+    /// Nothing new is asked; what was asked may be answered.
+    pub(super) fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// Whether everything that was asked has ended.
+    pub(super) fn is_over(&mut self) -> bool {
+        while self.asking.try_join_next().is_some() {}
+        self.asking.is_empty()
+    }
+}

@@ -1,0 +1,202 @@
+//! What came of it, for people and for programs.
+
+use std::time::Duration;
+
+use api::modeldeployment::Outcome;
+use serde_json::{Value, json};
+
+use super::{
+    counts::Counts,
+    manifest::{REPLICAS, Strategy},
+    view::{Paint, Step, percent, seconds},
+};
+use crate::machine::Protections;
+
+/// Everything that is known when all has ended.
+#[derive(Clone, Debug)]
+pub(super) struct Summary {
+    pub(super) strategy: Strategy,
+    pub(super) protections: Protections,
+    pub(super) counts: Counts,
+    /// The most pods at once.
+    pub(super) peak: usize,
+    /// From the new version to its end.
+    pub(super) took: Duration,
+    /// None when it did not end in time.
+    pub(super) outcome: Option<Outcome>,
+    pub(super) steps: Vec<Step>,
+}
+
+impl Summary {
+    /// Whether it is what was promised. The model has no errors of its own but one, that it is not loaded: here those
+    /// are the platform's too.
+    pub(super) fn is_good(&self) -> bool {
+        let load = self.counts.load;
+        self.outcome == Some(Outcome::Promoted)
+            && load.requests() > 0
+            && load.ok == load.requests()
+            && self.counts.disagreements().is_empty()
+    }
+
+    fn outcome(&self) -> String {
+        self.outcome.map_or_else(|| "Unfinished".to_owned(), |outcome| format!("{outcome:?}"))
+    }
+
+    /// The protections that were taken away, as the flag has them.
+    fn without(&self) -> Vec<&'static str> {
+        let Protections { drain, gate, settle } = self.protections;
+        let all = [("drain", drain), ("gate", gate), ("settle", settle)];
+        all.into_iter().filter(|(_, on)| !on).map(|(word, _)| word).collect()
+    }
+
+    pub(super) fn text(&self, paint: Paint) -> String {
+        let load = self.counts.load;
+        let gateway = self.counts.gateway;
+        let disagreements = self.counts.disagreements();
+        let counts = format!(
+            "load {}, gateway {} ({} requests and {} connections), model servers {}",
+            load.requests(),
+            self.counts.by_gateway(),
+            gateway.requests,
+            gateway.connections,
+            self.counts.servers.answered,
+        );
+        let agree = if disagreements.is_empty() { "they agree" } else { "they DISAGREE" };
+        let without = self.without();
+        let without =
+            if without.is_empty() { String::new() } else { format!(" without {}", without.join(", ")) };
+        let verdict =
+            format!("{}{without}: {} after {}", self.strategy.word(), self.outcome(), seconds(self.took));
+        let verdict = if self.is_good() {
+            paint.good(&format!("{verdict}, and nothing was dropped"))
+        } else {
+            paint.bad(&format!("{verdict}; NOT what is promised"))
+        };
+        let mut text = format!(
+            "{verdict}\n\
+             \n  requests           {}\n  failed             {}\n  app errors         {}\n  truncated streams  {}\n\
+             \x20 peak capacity      {} % of {REPLICAS} replicas\n  counts             {counts}: {agree}\n",
+            load.requests(),
+            load.failed,
+            load.app_errors,
+            load.truncated,
+            percent(self.peak),
+        );
+        for line in disagreements {
+            text += &format!("                     {line}\n");
+        }
+        text += "\nTry next:\n";
+        for command in self.try_next() {
+            text += &format!("  {command}\n");
+        }
+        text
+    }
+
+    /// The other strategy, the other side of a protection, and the machine to keep.
+    fn try_next(&self) -> [String; 3] {
+        let (this, other) = (self.strategy.word(), self.strategy.other().word());
+        let contrast = if self.without().is_empty() { " --without drain" } else { "" };
+        [
+            format!("segue demo --strategy {other}"),
+            format!("segue demo --strategy {this}{contrast}"),
+            "segue up".to_owned(),
+        ]
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let load = self.counts.load;
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let steps: Vec<Value> =
+            self.steps.iter().map(|step| json!({"at": step.at.as_secs_f64(), "what": step.what})).collect();
+        json!({
+            "strategy": self.strategy.word(),
+            "without": self.without(),
+            "requests": load.requests(),
+            "failed": load.failed,
+            "appErrors": load.app_errors,
+            "truncated": load.truncated,
+            "peakPercent": percent(self.peak),
+            "durationMillis": millis(self.took),
+            "outcome": self.outcome(),
+            "counts": {
+                "load": load.requests(),
+                "gateway": self.counts.by_gateway(),
+                "servers": self.counts.servers.answered,
+                "disagreements": self.counts.disagreements(),
+            },
+            "good": self.is_good(),
+            "steps": steps,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::counts::tests::good, *};
+
+    fn summary() -> Summary {
+        Summary {
+            strategy: Strategy::Rolling,
+            protections: Protections::default(),
+            counts: good(300),
+            peak: 5,
+            took: Duration::from_millis(31_250),
+            outcome: Some(Outcome::Promoted),
+            steps: vec![Step { at: Duration::from_millis(1_500), what: "v1 serves".to_owned() }],
+        }
+    }
+
+    #[test]
+    fn a_good_run_is_told_in_one_glance() {
+        let expected = "rolling: Promoted after 31.2 s, and nothing was dropped
+
+  requests           300
+  failed             0
+  app errors         0
+  truncated streams  0
+  peak capacity      125 % of 4 replicas
+  counts             load 300, gateway 300 (200 requests and 100 connections), model servers 300: they agree
+
+Try next:
+  segue demo --strategy incremental
+  segue demo --strategy rolling --without drain
+  segue up
+";
+        assert_eq!(summary().text(Paint(false)), expected);
+        assert!(summary().is_good());
+    }
+
+    #[test]
+    fn whatever_is_wrong_makes_it_bad_and_is_said() {
+        let bad = |change: fn(&mut Summary), says: &str| {
+            let mut summary = summary();
+            change(&mut summary);
+            let text = summary.text(Paint(false));
+            assert!(
+                !summary.is_good() && text.contains("NOT what is promised") && text.contains(says),
+                "{text}"
+            );
+            assert_eq!(summary.json()["good"], false);
+        };
+        bad(|summary| summary.outcome = None, "Unfinished after");
+        bad(|summary| summary.outcome = Some(Outcome::RolledBack), "RolledBack");
+        bad(|summary| summary.counts = good(0), "requests           0");
+        bad(|summary| summary.counts.servers.answered = 299, "model servers 299: they DISAGREE");
+        bad(|summary| summary.counts.load.failed = 1, "failed             1");
+        bad(|summary| summary.counts.load.truncated = 1, "truncated streams  1");
+        bad(|summary| summary.counts.load.app_errors = 1, "app errors         1");
+    }
+
+    #[test]
+    fn programs_get_the_same() {
+        let mut summary = summary();
+        summary.protections.gate = false;
+        let expected = json!({
+            "strategy": "rolling", "without": ["gate"], "requests": 300, "failed": 0, "appErrors": 0, "truncated": 0,
+            "peakPercent": 125, "durationMillis": 31_250, "outcome": "Promoted", "good": true,
+            "counts": {"load": 300, "gateway": 300, "servers": 300, "disagreements": []},
+            "steps": [{"at": 1.5, "what": "v1 serves"}],
+        });
+        assert_eq!(summary.json(), expected);
+    }
+}
