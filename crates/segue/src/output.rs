@@ -61,9 +61,10 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Prints, and treats a reader that has seen enough (`| head`) as content.
+/// Prints at once, and treats a reader that has seen enough (`| head`) as content.
 pub(crate) fn print(text: &str) -> Result<(), Error> {
-    match io::stdout().lock().write_all(text.as_bytes()) {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => Ok(other?),
     }

@@ -65,6 +65,18 @@ impl Counts {
         self.gateway.requests + self.gateway.connections
     }
 
+    /// Whether the three agree, in words.
+    pub(super) fn verdict(&self) -> &'static str {
+        let asked = self.load.requests();
+        if !self.disagreements().is_empty() {
+            "they DISAGREE"
+        } else if self.by_gateway() == asked && self.servers.answered == asked {
+            "they agree"
+        } else {
+            "they agree, but for what failed or broke off"
+        }
+    }
+
     /// What does not fit together, in sentences; nothing when the three agree.
     ///
     /// A request that failed may or may not have come to the gateway, and one that failed or broke off may or may not
@@ -128,6 +140,7 @@ pub(super) mod tests {
         counts.servers.answered = 291;
         counts.gateway.requests = 196;
         assert!(counts.disagreements().is_empty());
+        assert_eq!(counts.verdict(), "they agree, but for what failed or broke off");
         counts.servers.answered = 290;
         counts.gateway.requests = 195;
         assert_eq!(

@@ -111,7 +111,10 @@ async fn demonstrate(args: &Args) -> Result<Answer, Error> {
     let (client, gateway) = (machine.client.clone(), machine.gateway.clone());
     let mut stage = match Stage::open(heading(&machine), &client, gateway, args.output) {
         Ok(stage) => stage,
-        Err(error) => return machine.stop().await.and(Err(error)),
+        Err(error) => {
+            drop(machine.stop().await);
+            return Err(error);
+        }
     };
     let played = tokio::select! {
         played = play(&mut stage, &client, &service, fronts, args) => played,
@@ -123,7 +126,8 @@ async fn demonstrate(args: &Args) -> Result<Answer, Error> {
         Err(error) => {
             // The terminal first: its owner waits for it.
             drop(stage);
-            return machine.stop().await.and(Err(error));
+            drop(machine.stop().await);
+            return Err(error);
         }
     };
     stage.act("every pod is told to end")?;
@@ -194,11 +198,12 @@ async fn play(
     Ok(Played { outcome, took })
 }
 
-/// What is real, and what is not.
+/// What is real, and what is not; in lines that a narrow terminal does not cut.
 fn heading(machine: &Machine) -> String {
     format!(
-        "Real: the processes and sockets, the controllers, every request. Not real: the Kubernetes API is embedded, the \
-         model echoes.\nNothing leaves this machine. To look on: kubectl --kubeconfig {} get mdep,pods",
+        "Real: processes, sockets, every request. Not real: an embedded API, no model.\n\
+         Nothing leaves this machine. To look on from another terminal:\n  \
+         kubectl --kubeconfig {} get mdep,pods",
         machine.kubeconfig.display()
     )
 }

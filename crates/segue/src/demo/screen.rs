@@ -10,7 +10,7 @@ use crate::output::{self, Error};
 
 /// Hides the cursor and lets long lines end at the edge: a line that wraps would move all below it.
 const TAKE: &str = "\x1b[?25l\x1b[?7l\x1b[2J";
-const GIVE_BACK: &str = "\x1b[?7h\x1b[?25h";
+const GIVE_BACK: &str = "\r\n\x1b[?7h\x1b[?25h";
 
 /// A terminal that is drawn on.
 #[derive(Debug)]
@@ -47,13 +47,12 @@ pub(super) fn paint() -> Paint {
     Paint(io::stdout().is_terminal() && env::var_os("NO_COLOR").is_none_or(|wish| wish.is_empty()))
 }
 
-/// From the top, each line over the one that was there, and nothing below the last.
+/// From the top, each line over the one that was there, and nothing below the last. No new line after it: on a terminal
+/// of just so many lines that would move all of them.
 fn frame(heading: &str, lines: &[String]) -> String {
-    let mut frame = "\x1b[H".to_owned();
-    for line in heading.lines().chain([""]).chain(lines.iter().map(String::as_str)) {
-        frame += &format!("{line}\x1b[K\r\n");
-    }
-    frame + "\x1b[J"
+    let lines = heading.lines().chain([""]).chain(lines.iter().map(String::as_str));
+    let lines: Vec<String> = lines.map(|line| format!("{line}\x1b[K")).collect();
+    format!("\x1b[H{}\x1b[J", lines.join("\r\n"))
 }
 
 #[cfg(test)]
@@ -63,6 +62,6 @@ mod tests {
     #[test]
     fn a_frame_covers_the_one_before() {
         let frame = frame("what it is", &["a".to_owned(), "b".to_owned()]);
-        assert_eq!(frame, "\x1b[Hwhat it is\x1b[K\r\n\x1b[K\r\na\x1b[K\r\nb\x1b[K\r\n\x1b[J");
+        assert_eq!(frame, "\x1b[Hwhat it is\x1b[K\r\n\x1b[K\r\na\x1b[K\r\nb\x1b[K\x1b[J");
     }
 }

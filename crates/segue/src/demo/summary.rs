@@ -61,7 +61,6 @@ impl Summary {
             gateway.connections,
             self.counts.servers.answered,
         );
-        let agree = if disagreements.is_empty() { "they agree" } else { "they DISAGREE" };
         let without = self.without();
         let without =
             if without.is_empty() { String::new() } else { format!(" without {}", without.join(", ")) };
@@ -75,12 +74,13 @@ impl Summary {
         let mut text = format!(
             "{verdict}\n\
              \n  requests           {}\n  failed             {}\n  app errors         {}\n  truncated streams  {}\n\
-             \x20 peak capacity      {} % of {REPLICAS} replicas\n  counts             {counts}: {agree}\n",
+             \x20 peak capacity      {} % of {REPLICAS} replicas\n  counts             {counts}: {}\n",
             load.requests(),
             load.failed,
             load.app_errors,
             load.truncated,
             percent(self.peak),
+            self.counts.verdict(),
         );
         for line in disagreements {
             text += &format!("                     {line}\n");
@@ -106,8 +106,9 @@ impl Summary {
     pub(super) fn json(&self) -> Value {
         let load = self.counts.load;
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let seconds = |time: Duration| Duration::from_millis(millis(time)).as_secs_f64();
         let steps: Vec<Value> =
-            self.steps.iter().map(|step| json!({"at": step.at.as_secs_f64(), "what": step.what})).collect();
+            self.steps.iter().map(|step| json!({"at": seconds(step.at), "what": step.what})).collect();
         json!({
             "strategy": self.strategy.word(),
             "without": self.without(),
@@ -142,7 +143,7 @@ mod tests {
             peak: 5,
             took: Duration::from_millis(31_250),
             outcome: Some(Outcome::Promoted),
-            steps: vec![Step { at: Duration::from_millis(1_500), what: "v1 serves".to_owned() }],
+            steps: vec![Step { at: Duration::from_micros(1_500_007), what: "v1 serves".to_owned() }],
         }
     }
 

@@ -8,7 +8,7 @@ use gateway::{Snapshot, load::Tallied};
 use super::{manifest::REPLICAS, watch::Known};
 
 /// How many of the last steps are shown.
-const STEPS: usize = 6;
+const STEPS: usize = 5;
 
 /// Something that changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -204,7 +204,6 @@ requests  700, 60 a second, 9 in flight
 rollout   bringing up 1 unit of v2
 waits     for 1 unit of v2 (NotReady)
 
-  3.0 s  step 3
   4.0 s  step 4
   5.0 s  step 5
   6.0 s  step 6
