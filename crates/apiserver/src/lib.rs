@@ -18,6 +18,7 @@ mod discovery;
 pub mod fields;
 mod front;
 mod furnish;
+mod logs;
 mod object;
 mod openapi;
 pub mod patch;
@@ -44,6 +45,7 @@ mod write;
 pub use crate::{
     answer::Body,
     front::{Credentials, CredentialsError, InProcess, Limits, ListenError, Listener},
+    logs::{LogRequest, PodLogs},
     refusal::{Cause, Refusal},
     server::{Admission, Server},
 };

@@ -12,7 +12,9 @@ use crate::{
     answer::{self, Body},
     body,
     collector::Notes,
-    discovery, openapi,
+    discovery,
+    logs::{PodLogs, Source},
+    openapi,
     refusal::Refusal,
     registry::Registry,
     request::{Path, Query, Target},
@@ -37,6 +39,7 @@ struct Inner {
     registry: RwLock<Arc<Registry>>,
     world: Arc<dyn World>,
     admission: Vec<Arc<dyn Admission>>,
+    logs: Source,
     notes: Notes,
     /// Wakes the collector.
     changed: Notify,
@@ -78,8 +81,8 @@ impl Server {
     /// A server over a store. The kinds that its CRDs define are served at once.
     pub fn new(store: Store, world: Arc<dyn World>, admission: Vec<Arc<dyn Admission>>) -> Self {
         let registry = RwLock::new(Arc::new(Registry::built_in()));
-        let (notes, changed) = (Notes::default(), Notify::new());
-        let server = Self(Arc::new(Inner { store, registry, world, admission, notes, changed }));
+        let (logs, notes, changed) = (Source::default(), Notes::default(), Notify::new());
+        let server = Self(Arc::new(Inner { store, registry, world, admission, logs, notes, changed }));
         server.install_stored_kinds();
         server
     }
@@ -94,6 +97,15 @@ impl Server {
 
     pub(crate) fn admission(&self) -> &[Arc<dyn Admission>] {
         &self.0.admission
+    }
+
+    /// Serves `pods/log` from here on; without it, that is refused as not implemented.
+    pub fn read_logs_from(&self, logs: Arc<dyn PodLogs>) {
+        self.0.logs.set(logs);
+    }
+
+    pub(crate) fn log_source(&self) -> &Source {
+        &self.0.logs
     }
 
     pub(crate) fn changed(&self) -> &Notify {
@@ -204,7 +216,7 @@ impl Server {
             "status" => Part::Status,
             "scale" => Part::Scale,
             "finalize" => Part::Finalize,
-            _ => return self.special(method, &resource, target, &body).await,
+            _ => return self.special(method, &resource, target, &query, &body).await,
         };
         if !resource.has_part(part) {
             return Err(Refusal::no_such_resource());

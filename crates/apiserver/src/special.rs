@@ -9,7 +9,7 @@ use crate::{
     delete::Options,
     object,
     refusal::{About, Refusal, cause},
-    request::Target,
+    request::{self, Target},
     resource::{Resource, Rules},
     selector::Labels,
     server::Server,
@@ -22,6 +22,7 @@ impl Server {
         method: &Method,
         resource: &Resource,
         target: Target<'_>,
+        query: &request::Query,
         body: &Bytes,
     ) -> Result<Response<Body>, Refusal> {
         let pod = resource.is_built_in("", "Pod");
@@ -34,7 +35,7 @@ impl Server {
             {
                 Err(Refusal::not_here(&format!("pods/{sub}")))
             }
-            ("GET", "log") if pod => Err(Refusal::not_here("pods/log without a node")),
+            ("GET", "log") if pod => self.log(resource, &key, query).await,
             _ if matches!(resource.rules, Rules::Custom(_)) => {
                 Err(Refusal::not_found(resource.about(target.name)))
             }

@@ -24,6 +24,7 @@ use tokio::{
 
 use crate::{
     furnish::{OurKinds, furnish},
+    node_logs::NodeLogs,
     output::Error,
 };
 
@@ -103,7 +104,7 @@ impl Machine {
         let client = Client::new(InProcess::new(server.clone()), "default");
         let gateway = Gateway::new(gateway);
         let mut parts = JoinSet::new();
-        parts.spawn(run_node(client.clone(), directory.join("node"), stopped.clone()));
+        parts.spawn(run_node(client.clone(), server.clone(), directory.join("node"), stopped.clone()));
         parts.spawn(run_gateway(gateway.clone(), client.clone(), stopped.clone()));
         // controllers::run goes here: spawned as a part, with the client, these protections and `stopped`.
         let _ = protections;
@@ -134,12 +135,19 @@ impl Machine {
     }
 }
 
-async fn run_node(client: Client, directory: PathBuf, stop: watch::Receiver<bool>) -> Result<(), Error> {
+async fn run_node(
+    client: Client,
+    server: Server,
+    directory: PathBuf,
+    stop: watch::Receiver<bool>,
+) -> Result<(), Error> {
     // Volumes hold secrets.
     DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
     let mut settings = node::Settings::new("this-machine", directory);
     settings.capacity = capacity();
-    Node::new(client, settings).run(stop).await.map_err(|error| Error::up("run the node", &error))
+    let node = Node::new(client, settings);
+    server.read_logs_from(Arc::new(NodeLogs(node.logs())));
+    node.run(stop).await.map_err(|error| Error::up("run the node", &error))
 }
 
 async fn run_gateway(gateway: Gateway, client: Client, mut stop: watch::Receiver<bool>) -> Result<(), Error> {

@@ -6,6 +6,7 @@ mod furnish;
 mod machine;
 mod manifest;
 mod model_server;
+mod node_logs;
 mod output;
 mod plan;
 mod signals;
