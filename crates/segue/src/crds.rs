@@ -7,7 +7,7 @@ use crate::output::{self, Answer, Error};
 /// Print the CRDs of the kinds that Segue serves.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
-  segue crds | kubectl apply -f -           install all of them
+  segue crds | segue apply -f -             install all of them
   segue crds --kind ModelDeployment         one of them
   segue crds -o json                        all of them, as one List")]
 pub(crate) struct Args {
@@ -38,9 +38,7 @@ pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
         }
         Format::Yaml => {
             for crd in &crds {
-                let text = serde_saphyr::to_string(crd)
-                    .map_err(|error| Error::Print { format: "YAML", message: error.to_string() })?;
-                output::print(&format!("---\n{text}"))?;
+                output::print(&format!("---\n{}", output::yaml(crd)?))?;
             }
         }
     }

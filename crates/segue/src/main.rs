@@ -12,6 +12,7 @@ mod plan;
 mod signals;
 mod up;
 mod validate;
+mod verbs;
 
 use std::process::ExitCode;
 
@@ -33,6 +34,10 @@ struct Cli {
 enum Command {
     Demo(demo::Args),
     Up(up::Args),
+    Apply(verbs::apply::Args),
+    Get(verbs::get::Args),
+    Logs(verbs::logs::Args),
+    Delete(verbs::delete::Args),
     Plan(plan::Args),
     Validate(validate::Args),
     Crds(crds::Args),
@@ -48,6 +53,10 @@ fn main() -> ExitCode {
     let answer = match Cli::parse().command {
         Command::Demo(args) => demo::run(&args),
         Command::Up(args) => up::run(&args),
+        Command::Apply(args) => verbs::apply::run(&args),
+        Command::Get(args) => verbs::get::run(&args),
+        Command::Logs(args) => verbs::logs::run(&args),
+        Command::Delete(args) => verbs::delete::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Validate(args) => validate::run(&args),
         Command::Crds(args) => crds::run(&args),

@@ -8,11 +8,19 @@ use crate::output::Error;
 
 /// Every manifest in a YAML or JSON file, or in standard input for `-`. A `List` is what it lists.
 pub(crate) fn read(file: &str) -> Result<Vec<Value>, Error> {
+    Ok(read_numbered(file)?.into_iter().map(|(_, manifest)| manifest).collect())
+}
+
+/// The same, each with the number of its document, from 1.
+pub(crate) fn read_numbered(file: &str) -> Result<Vec<(usize, Value)>, Error> {
     let failed = |source| Error::Read { file: file.to_owned(), source };
     let text = if file == "-" { io::read_to_string(io::stdin()) } else { fs::read_to_string(file) };
     let documents: Vec<Value> = serde_saphyr::from_multiple(&text.map_err(failed)?)
         .map_err(|error| Error::Yaml { file: file.to_owned(), message: error.to_string() })?;
-    let manifests: Vec<Value> = documents.into_iter().filter(|d| !d.is_null()).flat_map(unlist).collect();
+    let numbered = (1..).zip(documents).filter(|(_, document)| !document.is_null());
+    let unlisted =
+        numbered.flat_map(|(number, document)| unlist(document).into_iter().map(move |m| (number, m)));
+    let manifests: Vec<_> = unlisted.collect();
     if manifests.is_empty() { Err(Error::Empty { file: file.to_owned() }) } else { Ok(manifests) }
 }
 

@@ -36,7 +36,7 @@ pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
     runtime.block_on(serve(directory, *port, *output))
 }
 
-fn default_directory() -> Option<PathBuf> {
+pub(crate) fn default_directory() -> Option<PathBuf> {
     let state = env::var_os("XDG_STATE_HOME").map(PathBuf::from);
     let home = || env::home_dir().map(|home| home.join(".local/state"));
     state.or_else(home).map(|state| state.join("segue"))
