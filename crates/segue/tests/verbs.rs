@@ -137,14 +137,14 @@ async fn a_pod_is_applied_seen_heard_and_deleted() {
     assert_eq!(support::stderr(&output), "error: there is no pod/hello in namespace default\n");
 }
 
-#[tokio::test]
-async fn output_is_followed_until_the_container_ends() {
+#[test]
+fn output_is_followed_until_the_container_ends() {
     let up = Up::start();
     let go = up.directory.path().join("go");
     let script = format!("echo before; while [ ! -e {} ]; do sleep 0.02; done; echo after", go.display());
     let file = up.file("pod.yaml", &pod("talker", &script));
     up.says(&["apply", "-f", &file]);
-    up.see("a running pod", &["get", "pod/talker"], |said| said.contains("Running")).await;
+    // It may be yet to start: who follows waits.
     let mut following =
         up.command(&["logs", "talker", "-f", "-c", "main"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(following.stdout.take().unwrap()).lines();
@@ -347,4 +347,20 @@ fn a_kind_that_nobody_serves_is_refused_with_those_that_are() {
     assert!(said.contains("\"podz\"; there are: ") && said.contains("leaderworkersets"), "{said}");
     let output = up.run(&["delete", "pods"]);
     assert!(code(&output) == 2 && support::stderr(&output).contains("as in pods/NAME"), "{output:?}");
+}
+
+#[test]
+fn the_commands_in_the_documents_work_as_written() {
+    let up = Up::start();
+    let mut ran = 0;
+    for block in support::blocks().iter().filter(|block| block.runner == "segue-up") {
+        for command in &block.commands {
+            let words: Vec<&str> = command.split_whitespace().collect();
+            let [first, arguments @ ..] = words.as_slice() else { continue };
+            assert_eq!(*first, "segue", "{}: nobody runs {command:?}", block.file);
+            assert!(!up.says(arguments).is_empty(), "{}: {command} says nothing", block.file);
+            ran += 1;
+        }
+    }
+    assert!(ran >= 10, "only {ran} commands found");
 }

@@ -162,6 +162,10 @@ impl Cluster {
     /// Asks for what comes bit by bit. A refusal is read to its end.
     pub async fn follow(&self, ask: Ask) -> Result<Lines, Failure> {
         let response = self.send(ask).await?;
+        if response.status() == StatusCode::NO_CONTENT {
+            // So an API answers for the output of a pod that no node has.
+            return Err(Failure::Refused("it is waiting to start: no node has it yet".to_owned()));
+        }
         if response.status().is_success() {
             return Ok(Lines::new(response.into_body()));
         }

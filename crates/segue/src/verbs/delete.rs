@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// How long to wait for all of them, as in 30s or 5m; by default, for as long as it takes
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     timeout: Option<Duration>,
-    /// What is not there is deleted
+    /// Do not mind if an object is not there
     #[arg(long)]
     ignore_not_found: bool,
     #[arg(short, long, value_enum, default_value = "table")]

@@ -34,6 +34,7 @@ pub(crate) struct Args {
     /// Go on with what changes, until Ctrl-C
     #[arg(short, long)]
     watch: bool,
+    /// A table, one with all columns, whole objects, or KIND/NAME lines
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
     /// Show who owns which field, in JSON and YAML
@@ -46,11 +47,9 @@ pub(crate) struct Args {
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
     Table,
-    /// A table with all columns
     Wide,
     Json,
     Yaml,
-    /// KIND/NAME lines, for other commands
     Name,
 }
 

@@ -22,6 +22,19 @@ pub(super) struct Served {
 }
 
 impl Served {
+    /// Pods, which every API has.
+    pub fn pods() -> Self {
+        Self {
+            group: String::new(),
+            version: "v1".to_owned(),
+            kind: "Pod".to_owned(),
+            plural: "pods".to_owned(),
+            singular: "pod".to_owned(),
+            short_names: Vec::new(),
+            namespaced: true,
+        }
+    }
+
     fn all(group: &str, version: &str, list: &Value) -> Vec<Self> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let resources = list["resources"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -52,3 +52,30 @@ fn visit(folder: &Path, found: &mut Vec<PathBuf>) {
         if path.is_dir() { visit(&path, found) } else { found.push(path) }
     }
 }
+
+/// A block of commands and who runs it.
+pub struct Block {
+    pub file: String,
+    pub runner: String,
+    pub commands: Vec<String>,
+}
+
+/// The blocks of commands in the documents, in their order.
+pub fn blocks() -> Vec<Block> {
+    let mut files = files("docs", ".md");
+    files.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(str::to_owned));
+    let mut found = Vec::new();
+    for file in files {
+        let text = read(&file);
+        let mut fences = text.split("\n```").skip(1);
+        while let (Some(opened), _closed) = (fences.next(), fences.next()) {
+            let (marked, body) = opened.split_once('\n').unwrap();
+            if let Some(runner) = marked.strip_prefix("sh") {
+                let commands =
+                    body.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect();
+                found.push(Block { file: file.clone(), runner: runner.trim().to_owned(), commands });
+            }
+        }
+    }
+    found
+}
