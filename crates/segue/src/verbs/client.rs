@@ -164,7 +164,7 @@ impl Cluster {
         let response = self.send(ask).await?;
         if response.status() == StatusCode::NO_CONTENT {
             // So an API answers for the output of a pod that no node has.
-            return Err(Failure::Refused("it is waiting to start: no node has it yet".to_owned()));
+            return Err(Failure::Refused("the pod is waiting to start: no node has it yet".to_owned()));
         }
         if response.status().is_success() {
             return Ok(Lines::new(response.into_body()));

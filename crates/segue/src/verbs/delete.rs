@@ -177,8 +177,10 @@ async fn wait(
 /// What keeps an object that is leaving.
 fn holding(object: &Value) -> String {
     let meta = &object["metadata"];
-    let finalizers: Vec<&str> =
-        meta["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    // A namespace has some in its spec, too.
+    let lists = [&meta["finalizers"], &object["spec"]["finalizers"]];
+    let finalizers = lists.into_iter().filter_map(Value::as_array).flatten();
+    let finalizers: Vec<&str> = finalizers.filter_map(Value::as_str).collect();
     if !finalizers.is_empty() {
         return format!("; held by the finalizers {}", finalizers.join(", "));
     }
