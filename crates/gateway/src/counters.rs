@@ -4,7 +4,10 @@
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::atomic::{
+        AtomicU64,
+        Ordering::{Relaxed, SeqCst},
+    },
     time::SystemTime,
 };
 
@@ -75,7 +78,9 @@ impl Tally {
     }
 
     pub fn end(&self, unit: Unit) {
-        self.of(unit).0.fetch_sub(1, Relaxed);
+        // In one order with the looks of `busy`: of a last request and a last connection that end at the same time, one
+        // must see that nothing is left.
+        self.of(unit).0.fetch_sub(1, SeqCst);
     }
 
     fn of(&self, unit: Unit) -> (&AtomicU64, &AtomicU64) {
@@ -86,7 +91,7 @@ impl Tally {
     }
 
     pub fn busy(&self) -> u64 {
-        self.in_flight.load(Relaxed) + self.connections.load(Relaxed)
+        self.in_flight.load(SeqCst) + self.connections.load(SeqCst)
     }
 
     pub fn answered(&self, status: http::StatusCode) {

@@ -23,6 +23,16 @@ use crate::{
     world::Name,
 };
 
+/// Counts what those who wait for a table or a drain have to know.
+#[derive(Debug, Clone, Default)]
+struct Changes(watch::Sender<u64>);
+
+impl Changes {
+    fn tell(&self) {
+        self.0.send_modify(|changes| *changes += 1);
+    }
+}
+
 /// A place that answers requests. It outlives the tables that name it.
 #[derive(Debug)]
 pub struct Endpoint {
@@ -32,10 +42,11 @@ pub struct Endpoint {
     in_service: watch::Sender<bool>,
     /// It refused the last connection. Others are asked first; now and then it is tried again.
     suspect: AtomicBool,
+    changes: Changes,
 }
 
 impl Endpoint {
-    fn new(address: SocketAddr) -> Self {
+    fn new(address: SocketAddr, changes: Changes) -> Self {
         let (in_service, _) = watch::channel(true);
         Self {
             address,
@@ -43,6 +54,16 @@ impl Endpoint {
             tally: Tally::default(),
             in_service,
             suspect: AtomicBool::default(),
+            changes,
+        }
+    }
+
+    /// Something in flight here has ended. If it was the last and the endpoint has left, somebody waits for that. One
+    /// that leaves at this moment is not missed: who swaps the table tells of it after it has left.
+    fn end(&self, unit: Unit) {
+        self.tally.end(unit);
+        if !*self.in_service.borrow() && self.tally.busy() == 0 {
+            self.changes.tell();
         }
     }
 
@@ -133,6 +154,7 @@ pub struct Live {
     table: RwLock<Table>,
     unrouted: AtomicU64,
     divert: bool,
+    changes: Changes,
 }
 
 /// A request or connection on its way: counted wherever it counts until it is dropped.
@@ -160,7 +182,10 @@ impl Visit {
 
 impl Drop for Visit {
     fn drop(&mut self) {
-        self.tell(|tally| tally.end(self.unit));
+        self.route.iter().for_each(|route| route.end(self.unit));
+        self.service.1.end(self.unit);
+        // Last: who is told that it has ended finds it ended everywhere.
+        self.endpoint.end(self.unit);
     }
 }
 
@@ -237,7 +262,7 @@ impl Live {
         let Some(endpoint) = next else { return Err(visit) };
         let mut visit = visit;
         visit.tell(Tally::retried);
-        visit.endpoint.tally.end(visit.unit);
+        visit.endpoint.end(visit.unit);
         visit.endpoint = endpoint;
         visit.tried = tried;
         Ok(visit)
@@ -256,7 +281,7 @@ impl Live {
             return table.epoch;
         }
         let old = std::mem::take(&mut *table);
-        *table = successor(old, plan, shares);
+        *table = successor(old, plan, shares, &self.changes);
         for (address, endpoint) in &table.endpoints {
             let serves = table
                 .services
@@ -270,7 +295,16 @@ impl Live {
                 endpoint.pool.clear();
             }
         }
-        table.epoch
+        let epoch = table.epoch;
+        // Whoever is told looks at once, and need not wait for us.
+        drop(table);
+        self.changes.tell();
+        epoch
+    }
+
+    /// Changes when another table is served, and when an endpoint that left has finished.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.0.subscribe()
     }
 
     /// Whether nothing is in flight at an address and nothing new comes to it.
@@ -313,15 +347,14 @@ fn begin(service: &Service, unit: Unit, route: Option<&Arc<Tally>>) -> Option<Vi
 }
 
 /// The table of a plan, with what goes on from the one before.
-fn successor(old: Table, plan: Plan, shares: Vec<Shares>) -> Table {
+fn successor(old: Table, plan: Plan, shares: Vec<Shares>, changes: &Changes) -> Table {
     let mut next = Table { epoch: old.epoch + 1, ..Table::default() };
     next.endpoints = old.endpoints;
     next.endpoints.retain(|_, endpoint| endpoint.tally.busy() > 0 || *endpoint.in_service.borrow());
     for (key, addresses) in &plan.ready {
         let endpoints = addresses.iter().map(|address| {
-            let endpoint =
-                next.endpoints.entry(*address).or_insert_with(|| Arc::new(Endpoint::new(*address)));
-            Arc::clone(endpoint)
+            let new = || Arc::new(Endpoint::new(*address, changes.clone()));
+            Arc::clone(next.endpoints.entry(*address).or_insert_with(new))
         });
         let endpoints = endpoints.collect();
         let before = old.services.get(key);
@@ -343,4 +376,75 @@ fn successor(old: Table, plan: Plan, shares: Vec<Shares>) -> Table {
     }
     next.plan = plan;
     next
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOOR: &str = "10.0.0.1:80";
+    const ONE: &str = "10.1.0.1:80";
+    const TWO: &str = "10.1.0.2:80";
+
+    /// One Service, with a door and these endpoints.
+    fn plan(endpoints: &[&str]) -> Plan {
+        let service = ServicePort { service: Name::new("ns", "web"), port: 80 };
+        Plan {
+            doors: [(DOOR.parse().unwrap(), service.clone())].into(),
+            ready: [(service, endpoints.iter().map(|address| address.parse().unwrap()).collect())].into(),
+            ..Plan::default()
+        }
+    }
+
+    /// Whether there was a change since the last look.
+    fn told(changes: &mut watch::Receiver<u64>) -> bool {
+        let told = changes.has_changed().unwrap();
+        changes.mark_unchanged();
+        told
+    }
+
+    #[test]
+    fn a_table_is_told_of_once_and_only_if_it_is_another() {
+        let live = Live::default();
+        let mut changes = live.changes();
+        live.install(plan(&[ONE]));
+        assert!(told(&mut changes));
+        live.install(plan(&[ONE]));
+        assert!(!told(&mut changes));
+        live.install(plan(&[ONE, TWO]));
+        assert!(told(&mut changes));
+    }
+
+    #[test]
+    fn an_endpoint_that_left_is_told_of_when_its_last_connection_ends() {
+        let live = Live::default();
+        live.install(plan(&[ONE]));
+        let mut changes = live.changes();
+        let enter = || live.enter(DOOR.parse().unwrap()).unwrap();
+        drop(enter());
+        assert!(!told(&mut changes), "it is in service");
+        let (first, last) = (enter(), enter());
+        live.install(plan(&[TWO]));
+        assert!(told(&mut changes));
+        drop(first);
+        assert!(!told(&mut changes), "another is open");
+        assert!(!live.drained(ONE.parse().unwrap()));
+        drop(last);
+        assert!(told(&mut changes));
+        assert!(live.drained(ONE.parse().unwrap()));
+    }
+
+    #[test]
+    fn an_endpoint_that_left_is_told_of_when_its_last_connection_goes_elsewhere() {
+        let live = Live::default();
+        live.install(plan(&[ONE]));
+        let visit = live.enter(DOOR.parse().unwrap()).unwrap();
+        live.install(plan(&[TWO]));
+        let mut changes = live.changes();
+        let visit = live.elsewhere(visit).unwrap();
+        assert!(told(&mut changes));
+        assert!(live.drained(ONE.parse().unwrap()));
+        drop(visit);
+        assert!(!told(&mut changes), "the other is in service");
+    }
 }

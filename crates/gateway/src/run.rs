@@ -14,7 +14,7 @@ use kube::{
     core::{ApiResource, DynamicObject},
 };
 use serde_json::{Value, json};
-use tokio::{task::JoinSet, time::timeout};
+use tokio::{sync::watch, task::JoinSet, time::timeout};
 
 use crate::{
     counters::Snapshot,
@@ -55,6 +55,17 @@ impl Gateway {
     /// Whether nothing is in flight at this address, and nothing new comes to it.
     pub fn drained(&self, endpoint: SocketAddr) -> bool {
         self.live.drained(endpoint)
+    }
+
+    /// Changes when another table is served, and when an endpoint that left service has finished its last request or
+    /// connection: what a handover waits for, without asking again and again.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.live.changes()
+    }
+
+    /// The `controllerName` under which it answers for routes.
+    pub fn controller(&self) -> &str {
+        &self.settings.controller
     }
 
     /// Where is listened, by the address that a Gateway or a Service asks for; or why not.
