@@ -26,6 +26,7 @@ use crate::{
     furnish::{OurKinds, furnish},
     node_logs::NodeLogs,
     output::Error,
+    outside::GatewayWindow,
 };
 
 /// How long requests under way may take after the stop.
@@ -39,30 +40,13 @@ pub(crate) struct Settings {
     /// The port of the API on 127.0.0.1; 0 takes any that is free.
     pub(crate) port: u16,
     pub(crate) gateway: gateway::Settings,
-    pub(crate) protections: Protections,
+    pub(crate) protections: controllers::Protections,
 }
 
 impl Settings {
     pub(crate) fn new(directory: PathBuf, port: u16) -> Self {
         let gateway = gateway::Settings { drain: DRAIN, ..gateway::Settings::default() };
-        Self { directory, port, gateway, protections: Protections::default() }
-    }
-}
-
-/// What keeps a handover from dropping requests. All of it, unless somebody wants to see what happens without.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Protections {
-    /// A unit ends only when it has nothing in flight.
-    pub(crate) drain: bool,
-    /// The next step waits until the gateway has acknowledged the last.
-    pub(crate) gate: bool,
-    /// An acknowledged weight counts after the settling time.
-    pub(crate) settle: bool,
-}
-
-impl Default for Protections {
-    fn default() -> Self {
-        Self { drain: true, gate: true, settle: true }
+        Self { directory, port, gateway, protections: controllers::Protections::default() }
     }
 }
 
@@ -106,8 +90,7 @@ impl Machine {
         let mut parts = JoinSet::new();
         parts.spawn(run_node(client.clone(), server.clone(), directory.join("node"), stopped.clone()));
         parts.spawn(run_gateway(gateway.clone(), client.clone(), stopped.clone()));
-        // controllers::run goes here: spawned as a part, with the client, these protections and `stopped`.
-        let _ = protections;
+        parts.spawn(run_controllers(gateway.clone(), client.clone(), protections, stopped.clone()));
         let collecting = tokio::spawn(server.keep_collecting());
         let serving = tokio::spawn(listener.serve(stopped));
         let cut = opened.cut;
@@ -152,6 +135,22 @@ async fn run_node(
 
 async fn run_gateway(gateway: Gateway, client: Client, mut stop: watch::Receiver<bool>) -> Result<(), Error> {
     gateway.run(client, async move { drop(stop.wait_for(|stop| *stop).await) }).await;
+    Ok(())
+}
+
+async fn run_controllers(
+    gateway: Gateway,
+    client: Client,
+    protections: controllers::Protections,
+    stop: watch::Receiver<bool>,
+) -> Result<(), Error> {
+    let settings = controllers::Settings {
+        embedded: true,
+        protections,
+        on_error: |error| eprintln!("note: {error}; it is tried again"),
+        ..controllers::Settings::default()
+    };
+    controllers::run(client, settings, Arc::new(GatewayWindow(gateway)), stop).await;
     Ok(())
 }
 

@@ -8,7 +8,6 @@ mod manifest;
 mod model_server;
 mod node_logs;
 mod output;
-#[allow(dead_code, reason = "`up` begins to run the controllers with the next change")]
 mod outside;
 mod plan;
 mod signals;

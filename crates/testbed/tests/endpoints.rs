@@ -136,7 +136,9 @@ fn by_service(slices: impl IntoIterator<Item = EndpointSlice>) -> BTreeMap<Strin
     for slice in slices {
         all.entry(slice.labels()["kubernetes.io/service-name"].clone()).or_default().push(masked(slice));
     }
-    all.values_mut().for_each(|slices| slices.sort());
+    for slices in all.values_mut() {
+        slices.sort();
+    }
     all
 }
 

@@ -273,26 +273,56 @@ fn who_stays_keeps_the_place_and_who_comes_takes_a_free_one() {
     let back = next(&service, &pods(0..250), &slices);
     let [Write::Change { wanted, .. }] = back.as_slice() else { panic!("{back:?}") };
     assert_eq!((names(wanted).len(), names(wanted).is_sorted()), (100, true));
+    // Who comes while others go takes one of their places, though another slice is fuller.
+    let slices = written(slices, back);
+    let exchanged = next(&service, &pods(60..=250), &slices);
+    let [Write::Change { wanted, .. }] = exchanged.as_slice() else { panic!("{exchanged:?}") };
+    assert_eq!(names(wanted).len(), 41);
 }
 
 #[test]
 fn what_goes_out_of_service_is_written_first() {
     let service = service(&json!({}));
-    let slices = written(Vec::new(), next(&service, &pods(0..250), &[]));
-    for change in [NOT_READY, GOING] {
-        // The third slice has room for some of the new ones, but the change comes first, wherever it is.
-        for number in [3, 120, 240] {
-            let mut pods = pods((0..=255).filter(|it| *it != number));
-            pods.push(pod(number, &otherwise(change)));
-            let writes = next(&service, &pods, &slices);
-            let Some(Write::Change { live, wanted }) = writes.first() else { panic!("{writes:?}") };
-            let name = format!("web-{number:03}");
-            assert!(names(live).contains(&name) && names(wanted).contains(&name));
+    let slices = written(Vec::new(), next(&service, &pods(0..200), &[]));
+    let first = |pods: &[Arc<Pod>], name: &str| {
+        let writes = next(&service, pods, &slices);
+        // Both slices are full, so that a new one is to be made as well.
+        assert!(writes.iter().any(|write| matches!(write, Write::Create(_))), "{writes:?}");
+        matches!(writes.first(), Some(Write::Change { live, .. }) if names(live).contains(&name.to_owned()))
+    };
+    for number in [3, 120] {
+        let name = format!("web-{number:03}");
+        let others = pods((0..=255).filter(|it| *it != number));
+        assert!(first(&others, &name), "{name} is gone");
+        for change in [NOT_READY, GOING] {
+            let mut all = others.clone();
+            all.push(pod(number, &otherwise(change)));
+            assert!(first(&all, &name), "{name}: {change}");
         }
     }
-    let left = next(&service, &pods((100..=255).chain(0..3)), &slices);
-    let Some(Write::Change { live, .. }) = left.first() else { panic!("{left:?}") };
-    assert!(names(live).contains(&"web-050".to_owned()));
+}
+
+#[test]
+fn an_endpoint_that_moves_is_never_in_no_slice() {
+    // Each pod of one slice gets a number of its own, so that one stays and the others move to new slices.
+    let listens = |number: u8| {
+        let port = json!({"name": "web", "containerPort": 8000 + i32::from(number)});
+        pod(number, &json!({"spec": {"containers": [{"name": "main", "ports": [port]}]}}))
+    };
+    let pods: Vec<_> = (0..3).map(listens).collect();
+    let slices = written(Vec::new(), next(&service(&json!({})), &pods, &[]));
+    let named = service(&json!({"ports": [{"name": "http", "port": 80, "targetPort": "web"}]}));
+    let writes = next(&named, &pods, &slices);
+    let [Write::Create(_), Write::Create(_), Write::Change { .. }] = writes.as_slice() else {
+        panic!("{writes:?}")
+    };
+    // And back into one: the others go when it is there.
+    let slices = written(slices, writes);
+    let writes = next(&service(&json!({})), &pods, &slices);
+    let [Write::Change { wanted, .. }, Write::Delete(_), Write::Delete(_)] = writes.as_slice() else {
+        panic!("{writes:?}")
+    };
+    assert_eq!(names(wanted).len(), 3);
 }
 
 #[test]

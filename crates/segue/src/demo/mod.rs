@@ -16,6 +16,7 @@ use std::{
 
 use api::modeldeployment::{ModelDeployment, Outcome};
 use clap::{Args as ClapArgs, ValueEnum};
+use controllers::Protections;
 use gateway::{routes::ServicePort, world::Name};
 use kube::{
     Api, Client,
@@ -33,7 +34,7 @@ use self::{
     watch::{ended, serves},
 };
 use crate::{
-    machine::{Machine, Protections, Settings},
+    machine::{Machine, Settings},
     output::{self, Answer, Error, Format},
     signals::Signals,
 };
@@ -68,11 +69,11 @@ pub(crate) struct Args {
 /// What can be taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Protection {
-    /// A unit ends only when it has nothing in flight
+    /// A replica that leaves finishes its requests before it is deleted
     Drain,
-    /// A step waits until the gateway has acknowledged the one before
+    /// A version gets traffic only when its replicas are ready
     Gate,
-    /// An acknowledged weight counts after a while
+    /// A change of traffic counts only when the gateway has confirmed it
     Settle,
 }
 

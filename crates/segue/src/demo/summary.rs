@@ -10,7 +10,7 @@ use super::{
     manifest::{REPLICAS, Strategy},
     view::{Paint, Step, percent, seconds},
 };
-use crate::machine::Protections;
+use controllers::Protections;
 
 /// Everything that is known when all has ended.
 #[derive(Clone, Debug)]
