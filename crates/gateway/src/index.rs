@@ -77,26 +77,36 @@ impl Index {
     }
 }
 
-/// The worlds that the index had, each seen a fixed time later.
+/// The worlds that the index had, with its routes seen a fixed time later and its endpoints at once.
 #[derive(Debug)]
 pub struct Lagging<'a> {
     index: &'a Index,
     lag: Duration,
+    /// Worlds whose routes are not taken up yet.
     coming: VecDeque<(Instant, World)>,
+    /// The world whose routes were taken up last.
+    taken: Option<World>,
 }
 
 impl<'a> Lagging<'a> {
     pub fn new(index: &'a Index, lag: Duration) -> Self {
-        Self { index, lag, coming: VecDeque::new() }
+        Self { index, lag, coming: VecDeque::new(), taken: None }
     }
 
-    /// The next world, once its time has come: of those whose time has, the last. May be dropped and called again.
+    /// The next world: of those whose time has come, the last, with the endpoints of now. May be dropped and called
+    /// again.
     pub async fn next(&mut self) -> World {
+        let mut changed = false;
         loop {
             let now = Instant::now();
             let due = self.coming.iter().take_while(|(due, _)| *due <= now).count();
             if let Some((_, world)) = self.coming.drain(..due).next_back() {
-                return world;
+                self.taken = Some(world);
+                changed = true;
+            }
+            if let Some(taken) = self.taken.as_ref().filter(|_| changed) {
+                let latest = self.index.world();
+                return latest.map_or_else(|| taken.clone(), |latest| taken.with_endpoints_of(&latest));
             }
             let next = self.coming.front().map_or(now, |(due, _)| *due);
             tokio::select! {
@@ -104,6 +114,7 @@ impl<'a> Lagging<'a> {
                 () = self.index.changed() => {
                     let due = Instant::now() + self.lag;
                     self.coming.extend(self.index.world().map(|world| (due, world)));
+                    changed = true;
                 }
                 () = sleep_until(next), if !self.coming.is_empty() => {}
             }

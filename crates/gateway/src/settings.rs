@@ -23,9 +23,10 @@ pub struct Settings {
     /// Gateway API would have it answered with 503. With it, a weight that is seen before the endpoints that it needs
     /// costs nothing.
     pub divert: bool,
-    /// How much later than it is seen a change is taken up. Nothing is gained by it: other gateways collect changes
-    /// before they reload, and whoever moves traffic must not rely on a gateway that does not. With it they can be
-    /// shown to wait for the acknowledgement, which comes after the change is served all the same.
+    /// How much later than it is seen a change of routes is taken up; endpoints are at once. Nothing is gained by it:
+    /// other gateways hear of both in different ways and collect changes of routes before they reload, and whoever
+    /// moves traffic must not rely on a gateway that does not. With it they can be shown to wait for the
+    /// acknowledgement, which comes after the change is served all the same.
     pub lag: Duration,
     /// Where the times in conditions come from.
     pub clock: fn() -> Timestamp,

@@ -102,6 +102,16 @@ impl World {
         self.kinds.entry(kind).or_default().remove(name);
     }
 
+    /// The same routes, with the Services and endpoints of another moment.
+    #[must_use]
+    pub fn with_endpoints_of(&self, other: &Self) -> Self {
+        let mut world = self.clone();
+        for kind in [Kind::Service, Kind::Slice] {
+            world.replace(kind, other.all(kind).clone());
+        }
+        world
+    }
+
     /// Everything of a kind, at once: after a list there is no trace of what was before.
     pub fn replace(&mut self, kind: Kind, objects: Objects) {
         self.kinds.insert(kind, objects);

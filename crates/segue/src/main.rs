@@ -7,6 +7,7 @@ mod machine;
 mod manifest;
 mod model_server;
 mod node_logs;
+mod operator;
 mod output;
 mod outside;
 mod plan;
@@ -35,6 +36,7 @@ struct Cli {
 enum Command {
     Demo(demo::Args),
     Up(up::Args),
+    Operator(operator::Args),
     Apply(verbs::apply::Args),
     Get(verbs::get::Args),
     Logs(verbs::logs::Args),
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
     let answer = match Cli::parse().command {
         Command::Demo(args) => demo::run(&args),
         Command::Up(args) => up::run(&args),
+        Command::Operator(args) => operator::run(&args),
         Command::Apply(args) => verbs::apply::run(&args),
         Command::Get(args) => verbs::get::run(&args),
         Command::Logs(args) => verbs::logs::run(&args),

@@ -35,9 +35,19 @@ spec:
 #[test]
 fn help_has_examples_for_every_command() {
     let help = support::stdout(&support::segue(&["--help"]));
-    for command in
-        ["demo", "up", "apply", "get", "logs", "delete", "plan", "validate", "crds", "model-server"]
-    {
+    for command in [
+        "demo",
+        "up",
+        "operator",
+        "apply",
+        "get",
+        "logs",
+        "delete",
+        "plan",
+        "validate",
+        "crds",
+        "model-server",
+    ] {
         assert!(help.contains(command), "{help}");
         let help = support::stdout(&support::segue(&[command, "--help"]));
         assert!(help.contains("Example"), "{command}: {help}");

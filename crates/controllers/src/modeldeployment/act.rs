@@ -49,19 +49,18 @@ async fn reach(
     weights: &Weights,
 ) -> Result<(), Error> {
     let deployment = &observed.deployment;
-    let publish = !context.settings.protections.gate;
     for version in observed.versions.iter().filter(|version| version.set.is_some()) {
         if *action == Action::Retire(version.id) {
             continue;
         }
         let name = version::service_name(&version::child_name(deployment, &version.hash));
-        apply_service(context, observed, &name, Some(&version.hash), (None, publish)).await?;
+        apply_service(context, observed, &name, Some(&version.hash), None).await?;
     }
     let shares = shares(observed, weights);
     let text = deployment.spec.traffic.gateway.is_none().then(|| route::to_text(&shares));
     let stable = stable(observed, action, weights);
     let hash = stable.and_then(|id| observed.version(id)).map(|version| version.hash.as_str());
-    apply_service(context, observed, &deployment.name_any(), hash, (text.as_deref(), publish)).await?;
+    apply_service(context, observed, &deployment.name_any(), hash, text.as_deref()).await?;
     preview(context, observed).await?;
     if let Some(class) = deployment.spec.traffic.gateway.as_ref().and_then(|it| it.class_name.as_deref()) {
         let (key, body) = route::gateway(deployment, class);
@@ -100,7 +99,7 @@ async fn preview(context: &Context, observed: &Observed) -> Result<(), Error> {
     let on_its_way =
         target.filter(|version| observed.seen.current.is_some_and(|current| current != version.id));
     if let Some(version) = on_its_way {
-        return apply_service(context, observed, &name, Some(&version.hash), (None, false)).await;
+        return apply_service(context, observed, &name, Some(&version.hash), None).await;
     }
     match observed.services.iter().find(|service| service.name_any() == name) {
         Some(service) => context.delete(service.as_ref(), true).await,
@@ -113,9 +112,9 @@ async fn apply_service(
     observed: &Observed,
     name: &str,
     version: Option<&str>,
-    options: (Option<&str>, bool),
+    weights: Option<&str>,
 ) -> Result<(), Error> {
-    let (key, body) = route::service(&observed.deployment, name, version, options);
+    let (key, body) = route::service(&observed.deployment, name, version, weights);
     let live = observed.services.iter().find(|service| service.name_any() == name);
     let owner = observed.deployment.uid().unwrap_or_default();
     context.apply::<Service>(&key, &owner, body, live.map(AsRef::as_ref)).await

@@ -185,7 +185,7 @@ pub(super) fn service(
     deployment: &ModelDeployment,
     name: &str,
     version: Option<&str>,
-    (weights, publish): (Option<&str>, bool),
+    weights: Option<&str>,
 ) -> (Key, Value) {
     let key = Key::of(deployment).beside(name);
     let mut selector = json!({labels::DEPLOYMENT: deployment.name_any(), labels::WORKER_INDEX: "0"});
@@ -214,9 +214,6 @@ pub(super) fn service(
     });
     if let Some(weights) = weights {
         body["metadata"]["annotations"][labels::WEIGHTS] = weights.into();
-    }
-    if publish {
-        body["spec"]["publishNotReadyAddresses"] = true.into();
     }
     (key, body)
 }

@@ -85,8 +85,9 @@ pub(super) fn say_the_same(one: &ModelDeploymentStatus, other: &ModelDeploymentS
 
 fn sentence(reason: &Reason) -> String {
     match &reason.then {
-        Some(then) => format!("{}; then {then}", reason.what),
-        None => reason.what.clone(),
+        // What happens at a deadline is told with the deadline, in what is waited for.
+        Some(then) if reason.until.is_none() => format!("{}; then {then}", reason.what),
+        _ => reason.what.clone(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! One movement for every direction: traffic goes as far as ready units allow, and units follow traffic.
 
-use super::{Action, Decision, Observed, VersionId, Wanted, Weights, weights};
+use super::{Action, Decision, Observed, Version, VersionId, Wanted, Weights, weights};
 use crate::reason::{Reason, Time};
 
 /// How far traffic may go now, and what for.
@@ -164,7 +164,11 @@ fn wait(wanted: &Wanted, observed: &Observed, to: VersionId, goal: &Goal) -> Opt
         let what = format!("waiting for units to be ready: {} of {}", version.ready, version.asked);
         return Some(waiting(wanted, observed, "WaitingForReady", what));
     }
-    let what = format!("waiting for room for {} units", goal.least);
+    let leaving: u32 = observed.versions.iter().map(Version::leaving).sum();
+    let what = match leaving {
+        0 => format!("waiting for room for {}", count(goal.least)),
+        _ => format!("waiting for {} to finish and be gone, to make room", count(leaving)),
+    };
     Some(waiting(wanted, observed, "WaitingForRoom", what))
 }
 
@@ -309,7 +313,7 @@ fn discard(id: VersionId, observed: &Observed) -> Decision {
         return (Action::Ask(id, 0), Reason::new("Retiring", what));
     }
     if version.live > 0 {
-        let what = format!("waiting for {} units to be gone", version.live);
+        let what = format!("waiting for {} to finish and be gone", count(version.live));
         return (Action::Wait, Reason::new("WaitingForGone", what).then("the version goes"));
     }
     (Action::Retire(id), Reason::new("Retiring", "it has no units left"))

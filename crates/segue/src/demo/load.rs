@@ -1,14 +1,17 @@
 //! The users of the demonstrated service: many short questions, and a few long ones at any time.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use gateway::load::{Client, Tallied, Target};
 use tokio::{sync::watch, task::JoinSet};
 
-use super::manifest::{NAME, TOKENS};
+use super::manifest::{NAME, TOKEN_MILLIS, TOKENS};
 
 /// How many long streams there are at any time.
-const STREAMS: usize = 6;
+const STREAMS: u32 = 8;
+
+/// How long after the other they begin, so that at any moment some have just begun.
+const APART: Duration = Duration::from_millis((TOKENS * TOKEN_MILLIS / STREAMS) as u64);
 
 const PATH: &str = "/v1/completions";
 
@@ -54,8 +57,13 @@ impl Load {
             let (client, told) = (client.clone(), told());
             asking.spawn(async move { client.ask_steadily(per_second, told).await });
         }
-        let (client, stopping) = (streams.clone(), told());
-        asking.spawn(async move { client.keep_asking(STREAMS, stopping).await });
+        for place in 0..STREAMS {
+            let (client, stopping) = (streams.clone(), told());
+            asking.spawn(async move {
+                tokio::time::sleep(APART * place).await;
+                client.keep_asking(1, stopping).await;
+            });
+        }
         Self { clients: [by_gateway, by_service, streams], stop, asking }
     }
 

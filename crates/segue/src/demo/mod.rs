@@ -77,7 +77,7 @@ enum Protection {
     Settle,
 }
 
-/// How much later than it could the gateway takes up a change, as gateways of others do.
+/// How much later than endpoints the gateway takes up routes, as gateways of others do.
 const LAG: Duration = Duration::from_millis(500);
 
 /// How long the first version may take to serve: it loads for 2 seconds.
@@ -105,6 +105,8 @@ async fn demonstrate(args: &Args) -> Result<Answer, Error> {
     let service = service(args, directory.path().join("counts"))?;
     let mut settings = Settings::new(directory.path().to_owned(), 0);
     settings.gateway.lag = LAG;
+    // Nor does it send elsewhere what is meant for a version without a ready replica: others do not.
+    settings.gateway.divert = false;
     settings.protections = protections(&args.without);
     let (protections, fronts) = (settings.protections, settings.gateway.addresses);
 

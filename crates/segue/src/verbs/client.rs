@@ -17,7 +17,7 @@ use crate::{output::Error, up};
 
 /// Which API, and where in it.
 #[derive(ClapArgs)]
-pub(super) struct Reach {
+pub(crate) struct Reach {
     /// The kubeconfig; by default $KUBECONFIG, else the one of `segue up`, else ~/.kube/config
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -148,6 +148,11 @@ impl Cluster {
         let failed = |why: String| Error::Kubeconfig { origin: origin.to_string(), why };
         let client = Client::try_from(config).map_err(|error| failed(error.to_string()))?;
         Ok(Self { client, namespace, server, origin })
+    }
+
+    /// The client, and the server that it leads to.
+    pub fn into_client(self) -> (Client, String) {
+        (self.client, self.server)
     }
 
     /// Asks, and reads the whole answer. Fails when there is none that is about the question.

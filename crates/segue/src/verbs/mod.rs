@@ -14,8 +14,18 @@ mod object;
 mod stream;
 mod table;
 
-use self::failure::Failure;
+pub(crate) use self::client::Reach;
+use self::{client::Cluster, failure::Failure};
 use crate::output::{Answer, Error};
+
+/// A client of the API that a kubeconfig leads to, and what that is called.
+pub(crate) async fn connect(reach: &Reach) -> Result<(kube::Client, String), Error> {
+    match Cluster::reach(reach).await {
+        Ok(cluster) => Ok(cluster.into_client()),
+        Err(Failure::Refused(why)) => Err(Error::CouldNotAsk(why)),
+        Err(Failure::Unasked(error)) => Err(error),
+    }
+}
 
 /// Runs a verb to its end; a refusal is told on standard error and becomes the exit code.
 fn run(verb: impl Future<Output = Result<Answer, Failure>>) -> Result<Answer, Error> {
