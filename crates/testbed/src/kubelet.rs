@@ -6,10 +6,12 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU32, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 use futures_util::StreamExt;
-use k8s_openapi::api::core::v1::Pod;
+use jiff::Timestamp;
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
@@ -23,6 +25,23 @@ use tokio::{sync::Notify, task::JoinHandle};
 
 type Opinion = Box<dyn Fn(&Pod) -> bool + Send + Sync>;
 
+/// How long things take, and what time it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// From a pod's creation until it is ready.
+    pub ready_after: fn(&Pod) -> Duration,
+    /// From a pod's deletion until it is gone.
+    pub gone_after: Duration,
+    /// The time that conditions carry.
+    pub now: fn() -> Timestamp,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { ready_after: |_| Duration::ZERO, gone_after: Duration::ZERO, now: wall_clock }
+    }
+}
+
 /// A kubelet that runs nothing. Every pod is Running at once, has an address of its own, and is ready when the test says
 /// so and its readiness gates do; a pod that is deleted goes when the test lets it.
 ///
@@ -34,6 +53,7 @@ pub struct Kubelet {
 }
 
 struct Opinions {
+    pace: Pace,
     ready: Mutex<Opinion>,
     goes: Mutex<Opinion>,
     changed: Notify,
@@ -47,9 +67,15 @@ impl fmt::Debug for Kubelet {
 }
 
 impl Kubelet {
-    /// Looks after all pods. At first every pod is ready, and goes when it should.
+    /// Looks after all pods. At first every pod is ready, and goes when it should, at once.
     pub fn start(client: Client) -> Self {
+        Self::at_pace(client, Pace::default())
+    }
+
+    /// The same, where things take their time.
+    pub fn at_pace(client: Client, pace: Pace) -> Self {
         let opinions = Arc::new(Opinions {
+            pace,
             ready: Mutex::new(Box::new(|_| true)),
             goes: Mutex::new(Box::new(|_| true)),
             changed: Notify::new(),
@@ -83,6 +109,7 @@ async fn work(client: Client, opinions: Arc<Opinions>) {
     let mut events = pin!(watcher(pods.clone(), Config::default()).default_backoff().touched_objects());
     loop {
         tokio::select! {
+            biased;
             Some(event) = events.next() => if let Ok(pod) = event { tend(&client, &pod, &opinions).await },
             () = opinions.changed.notified() => {
                 let all = pods.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
@@ -96,11 +123,11 @@ async fn work(client: Client, opinions: Arc<Opinions>) {
 }
 
 /// What a kubelet would do for this pod. What is refused has changed meanwhile, and comes again.
-async fn tend(client: &Client, pod: &Pod, opinions: &Opinions) {
+async fn tend(client: &Client, pod: &Pod, opinions: &Arc<Opinions>) {
     let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
     let says = |opinion: &Mutex<Opinion>| opinion.lock().unwrap_or_else(PoisonError::into_inner)(pod);
     if pod.metadata.deletion_timestamp.is_some() {
-        if says(&opinions.goes) {
+        if says(&opinions.goes) && has_passed(pod, opinions.pace.gone_after, opinions) {
             let preconditions = Preconditions { uid: pod.uid(), resource_version: None };
             let now = DeleteParams {
                 grace_period_seconds: Some(0),
@@ -111,14 +138,39 @@ async fn tend(client: &Client, pod: &Pod, opinions: &Opinions) {
         }
         return;
     }
-    let status = status(pod, says(&opinions.ready), &opinions.addresses);
+    let ready = says(&opinions.ready) && has_passed(pod, (opinions.pace.ready_after)(pod), opinions);
+    let status = status(pod, ready, opinions);
     let Some(mut status) = status else { return };
     status["metadata"] = json!({"uid": pod.uid()});
     drop(api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Strategic(status)).await);
 }
 
+/// Whether so much time has passed since a pod was made, or since it was told to go. If not, it is looked at again then.
+fn has_passed(pod: &Pod, time: Duration, opinions: &Arc<Opinions>) -> bool {
+    if time.is_zero() {
+        return true;
+    }
+    let meta = &pod.metadata;
+    let grace = Duration::from_secs(
+        meta.deletion_grace_period_seconds.and_then(|it| it.try_into().ok()).unwrap_or(0),
+    );
+    let told = meta.deletion_timestamp.as_ref().and_then(|until| until.0.checked_sub(grace).ok());
+    let since = told.or_else(|| meta.creation_timestamp.as_ref().map(|time| time.0)).unwrap_or_default();
+    let passed = (opinions.pace.now)().duration_since(since);
+    let left = time.saturating_sub(Duration::try_from(passed).unwrap_or_default());
+    if left.is_zero() {
+        return true;
+    }
+    let opinions = Arc::clone(opinions);
+    tokio::spawn(async move {
+        tokio::time::sleep(left).await;
+        opinions.changed.notify_one();
+    });
+    false
+}
+
 /// What is to be said of a pod, if that is anything new.
-fn status(pod: &Pod, ready: bool, addresses: &AtomicU32) -> Option<Value> {
+fn status(pod: &Pod, ready: bool, opinions: &Opinions) -> Option<Value> {
     let is = |ty: &str| {
         let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
         conditions.clone().any(|condition| condition.type_ == ty && condition.status == "True")
@@ -133,7 +185,9 @@ fn status(pod: &Pod, ready: bool, addresses: &AtomicU32) -> Option<Value> {
         let status = if so { "True" } else { "False" };
         let known = pod.status.iter().flat_map(|it| it.conditions.iter().flatten());
         let same = known.clone().find(|it| it.type_ == ty && it.status == status);
-        let since = same.and_then(|it| it.last_transition_time.clone()).unwrap_or_else(now);
+        let since = same
+            .and_then(|it| it.last_transition_time.clone())
+            .unwrap_or_else(|| Time((opinions.pace.now)()));
         json!({"type": ty, "status": status, "lastTransitionTime": since})
     };
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers).map(|container| {
@@ -153,7 +207,7 @@ fn status(pod: &Pod, ready: bool, addresses: &AtomicU32) -> Option<Value> {
         "conditions": conditions.map(|(ty, so)| condition(ty, so)),
     }});
     if !running {
-        let number = addresses.fetch_add(1, Relaxed);
+        let number = opinions.addresses.fetch_add(1, Relaxed);
         let address = format!("10.{}.{}.{}", number / 62500, number / 250 % 250, number % 250 + 1);
         status["status"]["podIP"] = address.clone().into();
         status["status"]["podIPs"] = json!([{"ip": address}]);
@@ -163,6 +217,6 @@ fn status(pod: &Pod, ready: bool, addresses: &AtomicU32) -> Option<Value> {
 }
 
 #[allow(clippy::disallowed_methods, reason = "conditions carry the time of their last transition")]
-fn now() -> k8s_openapi::apimachinery::pkg::apis::meta::v1::Time {
-    k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(k8s_openapi::jiff::Timestamp::now())
+fn wall_clock() -> Timestamp {
+    Timestamp::now()
 }

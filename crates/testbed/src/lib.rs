@@ -6,6 +6,7 @@
 #![warn(missing_docs)]
 
 mod binaries;
+pub mod campaign;
 mod certificates;
 mod cluster;
 mod crds;
@@ -22,6 +23,6 @@ pub use binaries::Binaries;
 pub use cluster::{Cluster, Parts};
 pub use embedded::Embedded;
 pub use error::Error;
-pub use kubelet::Kubelet;
+pub use kubelet::{Kubelet, Pace};
 pub use versions::Versions;
 pub use wait::eventually;

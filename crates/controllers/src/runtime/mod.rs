@@ -28,6 +28,7 @@ use planner::Time;
 use tokio::{
     sync::{Notify, watch},
     task::JoinSet,
+    time::timeout,
 };
 
 pub use self::{
@@ -39,6 +40,7 @@ pub use self::{
 use self::{
     queue::{Job, Queue},
     world::News,
+    write::LONGEST,
 };
 use crate::{Outside, Settings, endpoints, leaderworkerset, modeldeployment};
 
@@ -111,7 +113,7 @@ impl Context {
             action: "Reconcile".to_owned(),
             secondary: None,
         };
-        drop(self.recorder.publish(&event, &object.object_ref(&())).await);
+        drop(timeout(LONGEST, self.recorder.publish(&event, &object.object_ref(&()))).await);
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -170,9 +172,12 @@ pub async fn run(
     let mut outside = context.outside.changes();
     let mut looking = JoinSet::new();
     loop {
+        while looking.try_join_next().is_some() {}
         let next = if context.index.is_listed() { begin(&context, &mut looking) } else { None };
         let wait = next.map(|at| at.saturating_sub(context.now()));
         tokio::select! {
+            // In this order: the same events give the same run.
+            biased;
             _ = stop.wait_for(|stop| *stop) => break,
             () = context.bell.notified() => {}
             Ok(()) = outside.changed() => context.queue().outside_changed(context.now()),

@@ -1,5 +1,7 @@
 //! Every write, each on the condition that its object is still the one that was looked at.
 
+use std::time::Duration;
+
 use http::Request;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -10,12 +12,16 @@ use kube::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::{Followed, Key, world::News};
 use crate::{Context, digest::digest, labels};
 
 /// The name under which our fields are known to the API.
 pub const FIELD_MANAGER: &str = "segue";
+
+/// How long the API may take to answer.
+pub(super) const LONGEST: Duration = Duration::from_secs(30);
 
 /// Why a write did not happen.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +57,16 @@ pub enum Error {
         #[source]
         source: Box<kube::Error>,
     },
+    /// The API did not say anything in time; it may have done it.
+    #[error("failed to {verb} {kind} {key}: no answer within {LONGEST:?}")]
+    Unanswered {
+        /// What was tried.
+        verb: &'static str,
+        /// On what kind.
+        kind: &'static str,
+        /// On which object.
+        key: Key,
+    },
     /// An object that cannot be read as what it should be.
     #[error("failed to read {what}: {why}")]
     Malformed {
@@ -68,6 +84,7 @@ impl Error {
             Self::Stale { .. } => "stale",
             Self::Foreign { .. } => "foreign",
             Self::Refused { .. } => "refused",
+            Self::Unanswered { .. } => "unanswered",
             Self::Malformed { .. } => "malformed",
         }
     }
@@ -87,6 +104,10 @@ impl Attempt<'_> {
             kube::Error::Api(status) if matches!(status.code, 404 | 409) => Error::Stale { verb, kind, key },
             _ => Error::Refused { verb, kind, key, source: Box::new(source) },
         }
+    }
+
+    fn unanswered(&self) -> Error {
+        Error::Unanswered { verb: self.verb, kind: self.kind, key: self.key.clone() }
     }
 
     fn malformed(&self, why: &dyn std::error::Error) -> Error {
@@ -255,7 +276,11 @@ impl Context {
     ) -> Result<T, Failed> {
         let request = request.map_err(|error| Failed::Ours(attempt.malformed(&error)))?;
         let client: &Client = &self.client;
-        client.request::<T>(request).await.map_err(Failed::Answered)
+        // An answer that never comes would hold its object back for ever.
+        match timeout(LONGEST, client.request::<T>(request)).await {
+            Ok(answer) => answer.map_err(Failed::Answered),
+            Err(_) => Err(Failed::Ours(attempt.unanswered())),
+        }
     }
 }
 

@@ -1,0 +1,376 @@
+//! One run: a story, told to the controllers under a plan.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use apiserver::{InProcess, Server, store, world::Seeded};
+use controllers::{Nothing, Settings};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    core::{ApiResource, DynamicObject, GroupVersionKind},
+};
+use serde_json::{Value, json};
+use tokio::{
+    sync::watch,
+    task::{JoinHandle, JoinSet},
+};
+
+use super::{
+    clock,
+    fault::{Plan, Shared, Way},
+    judge::{Allowed, Judge},
+    workload::{Step, Workload},
+};
+use crate::{Kubelet, Pace};
+
+/// What became of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// The writes of the controllers.
+    pub writes: u64,
+    /// The promises that were broken.
+    pub violations: Vec<String>,
+    /// How often each fault was reached.
+    pub reached: BTreeMap<String, u64>,
+    /// Everything that there was at the end, without what differs from run to run.
+    end: BTreeMap<String, Value>,
+    created: BTreeMap<String, u64>,
+}
+
+impl Outcome {
+    /// What is not as it is without faults.
+    pub(super) fn differs_from(&self, reference: &Self) -> Option<String> {
+        if self.writes > 0 && self.created.values().sum::<u64>() > reference.created.values().sum::<u64>() + 4
+        {
+            let (made, should) =
+                (self.created.values().sum::<u64>(), reference.created.values().sum::<u64>());
+            return Some(format!("P2: {made} pods were made, {should} are without faults"));
+        }
+        let names: std::collections::BTreeSet<&String> =
+            self.end.keys().chain(reference.end.keys()).collect();
+        let differs = names.into_iter().find(|name| self.end.get(*name) != reference.end.get(*name))?;
+        let text =
+            |outcome: &Self| outcome.end.get(differs).map_or_else(|| "nothing".to_owned(), Value::to_string);
+        Some(format!("P2: {differs} is {} and should be {}", text(self), text(reference)))
+    }
+}
+
+/// How long a story may take to settle, in its own time.
+const PATIENCE: Duration = Duration::from_mins(30);
+
+/// How long nothing may happen before all is said to be done: longer than the controllers wait for an answer.
+const QUIET: Duration = Duration::from_secs(45);
+
+/// Runs a story under a plan.
+pub fn run(workload: &Workload, plan: &Plan, seed: u64) -> Outcome {
+    fastrand::seed(seed);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(tell(workload, plan, seed)),
+        Err(error) => Outcome { violations: vec![format!("no runtime: {error}")], ..Outcome::default() },
+    }
+}
+
+async fn tell(workload: &Workload, plan: &Plan, seed: u64) -> Outcome {
+    let mut run = match Run::begin(plan, seed).await {
+        Ok(run) => run,
+        Err(error) => return Outcome { violations: vec![error], ..Outcome::default() },
+    };
+    for step in &workload.steps {
+        if let Err(why) = run.step(step).await {
+            run.violations.push(why);
+            break;
+        }
+    }
+    run.end().await
+}
+
+struct Run {
+    server: Server,
+    client: Client,
+    shared: Arc<Shared>,
+    judge: Judge,
+    violations: Vec<String>,
+    leaders: Leaders,
+    wanted: Option<Allowed>,
+    _kubelet: Kubelet,
+    helpers: JoinSet<()>,
+}
+
+/// The controllers that run, and those that come after one that died.
+struct Leaders {
+    stop: watch::Sender<bool>,
+    keeping: JoinHandle<()>,
+}
+
+impl Run {
+    async fn begin(plan: &Plan, seed: u64) -> Result<Self, String> {
+        let world = Seeded::new(seed, clock::begin());
+        let store = store::Store::memory(store::History::default());
+        let server = Server::new(store, Arc::new(world), Vec::new());
+        server.furnish().await.map_err(|refusal| refusal.message().to_owned())?;
+        let client = Client::new(InProcess::new(server.clone()), "default");
+        // Only what the story is about: controllers do without the others, and each takes time to be made.
+        apply(&client, &api::leaderworkerset::KIND.crd()).await?;
+        let judge = Judge::default();
+        let mut helpers = JoinSet::new();
+        helpers.spawn(server.clone().keep_collecting());
+        helpers.spawn(judge.clone().follow(client.clone()));
+        let pace = Pace {
+            ready_after: |pod| {
+                Duration::from_secs(1 + u64::from(pod.name_any().bytes().last().unwrap_or(0) % 3))
+            },
+            gone_after: Duration::from_secs(1),
+            now: || jiff::Timestamp::UNIX_EPOCH.checked_add(clock::now()).unwrap_or_default(),
+        };
+        let kubelet = Kubelet::at_pace(client.clone(), pace);
+        let shared = Shared::new(plan.clone(), seed);
+        let leaders = Leaders::begin(&server, &shared, if plan.two_leaders { 2 } else { 1 });
+        let violations = Vec::new();
+        Ok(Self {
+            server,
+            client,
+            shared,
+            judge,
+            violations,
+            leaders,
+            wanted: None,
+            _kubelet: kubelet,
+            helpers,
+        })
+    }
+
+    async fn step(&mut self, step: &Step) -> Result<(), String> {
+        match step {
+            Step::Apply(object) => {
+                let wanted = Allowed::by(object);
+                self.judge.allow(self.wanted.map_or(wanted, |_| self.judge.allowed().or(wanted)));
+                self.wanted = Some(wanted);
+                apply(&self.client, object).await
+            }
+            Step::Settle => self.settle().await,
+            Step::After(writes) => {
+                let until = self.shared.writes() + writes;
+                self.until("the controllers do so much", |run| run.shared.writes() >= until).await
+            }
+            Step::Restart(name) => {
+                self.judge.harm(name);
+                restart(&self.client, name).await
+            }
+            Step::DeletePod(name) => {
+                self.judge.harm(name);
+                let pods: Api<Pod> = Api::default_namespaced(self.client.clone());
+                pods.delete(name, &DeleteParams::default()).await.map(drop).map_err(|error| error.to_string())
+            }
+            Step::Delete => {
+                self.judge.allow(Allowed::deleting());
+                self.wanted = None;
+                let sets = self.sets();
+                sets.delete("x", &DeleteParams::default()).await.map(drop).map_err(|error| error.to_string())
+            }
+        }
+    }
+
+    fn sets(&self) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet");
+        Api::default_namespaced_with(self.client.clone(), &ApiResource::from_gvk(&kind))
+    }
+
+    async fn until(&self, what: &str, mut done: impl FnMut(&Self) -> bool) -> Result<(), String> {
+        let deadline = clock::now() + PATIENCE;
+        while !done(self) {
+            if clock::now() > deadline {
+                return Err(format!("L1: in vain: {what}"));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+
+    /// Time passes until the set is as wanted and nothing happens any more.
+    async fn settle(&mut self) -> Result<(), String> {
+        let deadline = clock::now() + PATIENCE;
+        let mut quiet_since = None;
+        loop {
+            let state = (self.shared.writes(), self.is_settled().await);
+            match quiet_since {
+                Some((since, before)) if before == state && state.1 => {
+                    if clock::now() > since + QUIET {
+                        break;
+                    }
+                }
+                _ => quiet_since = Some((clock::now(), state)),
+            }
+            if clock::now() > deadline {
+                let set = self.sets().get_opt("x").await.ok().flatten();
+                let status = set.map(|set| set.data["status"].clone()).unwrap_or_default();
+                return Err(format!("L1: not settled after {PATIENCE:?}: {status}"));
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        if let Some(wanted) = self.wanted {
+            self.judge.allow(wanted);
+        }
+        Ok(())
+    }
+
+    async fn is_settled(&self) -> bool {
+        let pods: Api<Pod> = Api::default_namespaced(self.client.clone());
+        let Ok(pods) = pods.list(&ListParams::default()).await else { return false };
+        match self.sets().get_opt("x").await {
+            Ok(None) => pods.items.is_empty(),
+            Ok(Some(set)) => {
+                let (spec, status) = (&set.data["spec"], &set.data["status"]);
+                let replicas = spec["replicas"].as_u64().unwrap_or(1);
+                let size = spec["leaderWorkerTemplate"]["size"].as_u64().unwrap_or(1);
+                let partition = &spec["rolloutStrategy"]["rollingUpdateConfiguration"]["partition"];
+                let updated = replicas.saturating_sub(partition.as_u64().unwrap_or_default());
+                status["observedGeneration"].as_i64() == set.metadata.generation
+                    && status["replicas"] == replicas
+                    && status["readyReplicas"] == replicas
+                    && status["updatedReplicas"].as_u64().is_some_and(|it| it >= updated)
+                    && pods.items.len() as u64 == replicas * size
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Judges the end: whoever begins anew finds nothing to do.
+    async fn end(mut self) -> Outcome {
+        self.shared.heal();
+        let before = self.shared.writes();
+        self.leaders.end().await;
+        if self.violations.is_empty() {
+            let calm = Shared::new(Plan::default(), 0);
+            let leaders = Leaders::begin(&self.server, &calm, 1);
+            tokio::time::sleep(Duration::from_mins(2)).await;
+            if calm.writes() > 0 {
+                self.violations.push(format!("P1: {} writes where nothing changes", calm.writes()));
+            }
+            leaders.end().await;
+        }
+        self.violations.extend(self.judge.violations());
+        self.violations.extend(self.shared.violations());
+        self.violations.dedup();
+        let end = end_state(&self.client).await;
+        self.helpers.shutdown().await;
+        let created = self.judge.created();
+        Outcome { writes: before, violations: self.violations, reached: self.shared.reached(), end, created }
+    }
+}
+
+impl Leaders {
+    fn begin(server: &Server, shared: &Arc<Shared>, count: u32) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let keeping = tokio::spawn(keep(server.clone(), Arc::clone(shared), count, stopped));
+        Self { stop, keeping }
+    }
+
+    async fn end(&self) {
+        self.stop.send_replace(true);
+        while !self.keeping.is_finished() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+/// Keeps so many controllers running: where one died, another begins a little later, and knows nothing.
+async fn keep(server: Server, shared: Arc<Shared>, count: u32, mut stop: watch::Receiver<bool>) {
+    let mut last = 0;
+    let mut running: BTreeMap<u32, JoinHandle<()>> = BTreeMap::new();
+    loop {
+        while running.len() < count as usize {
+            last += 1;
+            let way =
+                Way { api: InProcess::new(server.clone()), shared: Arc::clone(&shared), incarnation: last };
+            let client = Client::new(way, "default");
+            let settings = Settings { embedded: true, clock: clock::now, ..Settings::default() };
+            let controllers = controllers::run(client, settings, Arc::new(Nothing::default()), stop.clone());
+            running.insert(last, tokio::spawn(controllers));
+        }
+        tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => break,
+            () = shared.died.notified() => {}
+        }
+        running.retain(|incarnation, process| {
+            let dead = shared.is_dead(*incarnation);
+            if dead {
+                process.abort();
+            }
+            !dead
+        });
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    for process in running.values() {
+        process.abort();
+    }
+}
+
+async fn apply(client: &Client, object: &Value) -> Result<(), String> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (version, kind, name) =
+        (text(&object["apiVersion"]), text(&object["kind"]), text(&object["metadata"]["name"]));
+    let (group, version) = version.split_once('/').unwrap_or(("", &version));
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &kind));
+    let api: Api<DynamicObject> = if kind == "CustomResourceDefinition" {
+        Api::all_with(client.clone(), &resource)
+    } else {
+        Api::default_namespaced_with(client.clone(), &resource)
+    };
+    let parameters = PatchParams::apply("user").force();
+    api.patch(&name, &parameters, &Patch::Apply(object)).await.map(drop).map_err(|error| error.to_string())
+}
+
+async fn restart(client: &Client, name: &str) -> Result<(), String> {
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    let mut pod = pods.get(name).await.map_err(|error| error.to_string())?;
+    let statuses = pod.status.as_mut().and_then(|status| status.container_statuses.as_mut());
+    for status in statuses.into_iter().flatten() {
+        status.restart_count += 1;
+    }
+    pods.replace_status(name, &PostParams::default(), &pod).await.map(drop).map_err(|error| error.to_string())
+}
+
+/// Everything that the controllers made, without what differs from run to run.
+async fn end_state(client: &Client) -> BTreeMap<String, Value> {
+    let kinds = [
+        ("", "v1", "Pod"),
+        ("", "v1", "Service"),
+        ("apps", "v1", "ControllerRevision"),
+        ("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"),
+    ];
+    let mut end = BTreeMap::new();
+    for (group, version, kind) in kinds {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        let api: Api<DynamicObject> = Api::default_namespaced_with(client.clone(), &resource);
+        for object in api.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default() {
+            let meta = &object.metadata;
+            let mut seen = json!({
+                "labels": meta.labels, "annotations": meta.annotations, "going": meta.deletion_timestamp.is_some(),
+                "spec": object.data["spec"], "data": object.data["data"],
+            });
+            if kind == "LeaderWorkerSet" {
+                seen["status"] = object.data["status"].clone();
+                forget_times(&mut seen["status"]);
+                // A revision that was never rolled out fully may have been skipped: which one comes before is told by
+                // the one that is.
+                seen["status"]["message"] = Value::Null;
+            }
+            end.insert(format!("{kind} {}", object.name_any()), seen);
+        }
+    }
+    end
+}
+
+fn forget_times(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|name, _| !matches!(name.as_str(), "lastTransitionTime" | "time"));
+            fields.values_mut().for_each(forget_times);
+        }
+        Value::Array(items) => items.iter_mut().for_each(forget_times),
+        _ => {}
+    }
+}

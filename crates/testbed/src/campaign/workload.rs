@@ -1,0 +1,156 @@
+//! What is asked of the controllers in a run.
+
+use serde_json::{Value, json};
+
+/// One thing that happens to the objects.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Somebody applies this.
+    Apply(Value),
+    /// Time passes until the set is as wanted.
+    Settle,
+    /// Time passes until the controllers have made so many more writes.
+    After(u64),
+    /// A container of this pod restarts.
+    Restart(&'static str),
+    /// Somebody deletes this pod.
+    DeletePod(&'static str),
+    /// Somebody deletes the set.
+    Delete,
+}
+
+/// A story.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// What it is called.
+    pub name: &'static str,
+    pub(super) steps: Vec<Step>,
+}
+
+/// What is said of a set besides its image.
+#[derive(Clone, Copy)]
+struct Shape {
+    replicas: u32,
+    size: u32,
+    unavailable: u32,
+    surge: u32,
+    partition: u32,
+    startup: &'static str,
+    restart: &'static str,
+}
+
+const PLAIN: Shape = Shape {
+    replicas: 3,
+    size: 2,
+    unavailable: 1,
+    surge: 0,
+    partition: 0,
+    startup: "LeaderCreated",
+    restart: "RecreateGroupOnPodRestart",
+};
+
+fn set(image: &str, shape: Shape) -> Step {
+    let Shape { replicas, size, unavailable, surge, partition, startup, restart } = shape;
+    Step::Apply(json!({
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {"name": "x", "annotations": {"segue.dev/settle-seconds": "1", "segue.dev/drain-seconds": "1"}},
+        "spec": {
+            "replicas": replicas,
+            "startupPolicy": startup,
+            "rolloutStrategy": {"type": "RollingUpdate", "rollingUpdateConfiguration": {
+                "maxUnavailable": unavailable, "maxSurge": surge, "partition": partition,
+            }},
+            "leaderWorkerTemplate": {
+                "size": size,
+                "restartPolicy": restart,
+                "workerTemplate": {"spec": {"containers": [{"name": "c", "image": image}]}},
+            },
+        },
+    }))
+}
+
+/// Every story of a kind.
+pub fn workloads(kind: &str) -> Vec<Workload> {
+    match kind {
+        "lws" => sets(),
+        _ => Vec::new(),
+    }
+}
+
+fn sets() -> Vec<Workload> {
+    let story = |name, steps: Vec<Step>| Workload { name, steps };
+    let one = set("one", PLAIN);
+    let rolls = |name, shape: Shape| {
+        story(name, vec![set("one", shape), Step::Settle, set("two", shape), Step::Settle])
+    };
+    let surge = Shape { unavailable: 0, surge: 1, ..PLAIN };
+    vec![
+        story("create", vec![one.clone(), Step::Settle]),
+        story(
+            "create, leader first",
+            vec![set("one", Shape { startup: "LeaderReady", ..PLAIN }), Step::Settle],
+        ),
+        story(
+            "scale up",
+            vec![one.clone(), Step::Settle, set("one", Shape { replicas: 5, ..PLAIN }), Step::Settle],
+        ),
+        story(
+            "scale down",
+            vec![one.clone(), Step::Settle, set("one", Shape { replicas: 1, ..PLAIN }), Step::Settle],
+        ),
+        rolls("roll, one missing", PLAIN),
+        rolls("roll, one more", surge),
+        rolls("roll, one missing and one more", Shape { surge: 1, ..PLAIN }),
+        rolls("roll, two missing", Shape { unavailable: 2, ..PLAIN }),
+        rolls("roll, single pods", Shape { size: 1, ..surge }),
+        rolls("roll, leader first", Shape { startup: "LeaderReady", ..surge }),
+        rolls("roll to a partition", Shape { partition: 2, ..PLAIN }),
+        story(
+            "roll back midway",
+            vec![one.clone(), Step::Settle, set("two", PLAIN), Step::After(6), one.clone(), Step::Settle],
+        ),
+        story(
+            "a third template midway",
+            vec![
+                set("one", surge),
+                Step::Settle,
+                set("two", surge),
+                Step::After(6),
+                set("three", surge),
+                Step::Settle,
+            ],
+        ),
+        story(
+            "resize",
+            vec![one.clone(), Step::Settle, set("one", Shape { size: 3, ..PLAIN }), Step::Settle],
+        ),
+        story(
+            "scale while rolling",
+            vec![
+                set("one", surge),
+                Step::Settle,
+                set("two", surge),
+                Step::After(6),
+                set("two", Shape { replicas: 2, ..surge }),
+                Step::Settle,
+            ],
+        ),
+        story("restart of a worker", vec![one.clone(), Step::Settle, Step::Restart("x-1-1"), Step::Settle]),
+        story("loss of a leader", vec![one.clone(), Step::Settle, Step::DeletePod("x-1"), Step::Settle]),
+        story(
+            "a pod for itself",
+            vec![
+                set("one", Shape { restart: "None", ..PLAIN }),
+                Step::Settle,
+                Step::DeletePod("x-1-1"),
+                Step::Settle,
+            ],
+        ),
+        story("delete", vec![one.clone(), Step::Settle, Step::Delete, Step::Settle]),
+        story(
+            "delete while rolling",
+            vec![one, Step::Settle, set("two", PLAIN), Step::After(4), Step::Delete, Step::Settle],
+        ),
+    ]
+}
