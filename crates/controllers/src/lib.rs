@@ -13,6 +13,7 @@ pub mod endpoints;
 mod labels;
 mod leaderworkerset;
 pub mod modeldeployment;
+mod nodes;
 mod outside;
 mod runtime;
 

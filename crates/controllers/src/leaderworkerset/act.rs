@@ -114,9 +114,13 @@ async fn act_on_group(
                 context.tell(observed.set.as_ref(), true, "RecreateGroup", note).await;
             }
             units::Op::RecordSteady => {}
-            units::Op::DeletePods { uids } | units::Op::ForceRelease { uids } => {
+            units::Op::DeletePods { uids } => {
                 let pods = uids.iter().filter_map(|uid| group.pod(uid));
                 together(pods.map(|pod| context.delete(pod.as_ref(), false)).collect()).await?;
+            }
+            units::Op::ForceRelease { uids } => {
+                let pods = uids.iter().filter_map(|uid| group.pod(uid));
+                together(pods.map(|pod| context.release(pod.as_ref())).collect()).await?;
             }
         }
     }

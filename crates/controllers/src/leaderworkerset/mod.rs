@@ -90,7 +90,7 @@ async fn write_status(
 /// The earliest time at which anything is decided otherwise.
 fn next(observed: &Observed, decision: &Decision) -> Next {
     let reasons = decision.groups.values().map(|(_, reason)| reason).chain([&decision.set.reason]);
-    let at = reasons.filter_map(|reason| reason.until).min();
+    let at = reasons.filter_map(|reason| reason.until).chain(observed.given_up_at).min();
     let outside = observed.groups.values().any(|group| matches!(group.state, State::Leaving { .. }));
     Next { at, outside }
 }

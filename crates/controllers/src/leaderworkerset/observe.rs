@@ -13,7 +13,7 @@ use planner::{
 
 use super::revision::{self, Revisions};
 use crate::{
-    Protections, amount, count, labels,
+    Protections, amount, count, labels, nodes,
     outside::DataPlane,
     runtime::{Error, Key, World, moment},
 };
@@ -33,6 +33,8 @@ pub(super) struct Observed {
     pub(super) groups: BTreeMap<u32, Group>,
     /// The headless Services that exist.
     pub(super) services: Vec<Arc<Service>>,
+    /// When a pod is given up whose node does not report.
+    pub(super) given_up_at: Option<Time>,
 }
 
 /// A group.
@@ -102,14 +104,23 @@ pub(super) fn observe(
             pods.entry(*group).or_default();
         }
     }
-    let look = Look { set, revisions: &revisions, data_plane, protections, now };
+    let look = Look { world, set, revisions: &revisions, data_plane, protections, now };
     let groups = pods
         .into_iter()
         .map(|(place, pods)| (place, look.group(pods, records.get(&place).cloned())))
         .collect();
+    let given_up = world.pods.owned_by(&uid).filter_map(|pod| nodes::given_up_at(pod, world));
+    let given_up_at = given_up.filter(|at| *at > now).min();
     let spec = set_spec(set, &revisions);
     let services = world.services.owned_by(&uid).cloned().collect();
-    Ok(Found::Set(Box::new(Observed { set: Arc::clone(set), revisions, spec, groups, services })))
+    Ok(Found::Set(Box::new(Observed {
+        set: Arc::clone(set),
+        revisions,
+        spec,
+        groups,
+        services,
+        given_up_at,
+    })))
 }
 
 impl Observed {
@@ -145,6 +156,7 @@ fn set_spec(set: &LeaderWorkerSet, revisions: &Revisions) -> SetSpec {
 
 /// What a group is judged by.
 struct Look<'a> {
+    world: &'a World,
     set: &'a LeaderWorkerSet,
     revisions: &'a Revisions,
     data_plane: Option<&'a DataPlane>,
@@ -271,7 +283,7 @@ impl Look<'_> {
             restarts: statuses.map(|status| count(status.restart_count)).sum(),
             restarts_baseline: baseline.unwrap_or_default(),
             terminating: pod.metadata.deletion_timestamp.is_some(),
-            node_lost: false,
+            node_lost: nodes::given_up_at(pod, self.world).is_some_and(|at| at <= self.now),
         }
     }
 }

@@ -123,14 +123,12 @@ impl<K: Resource> Shelf<K> {
         (version(known.as_ref()) <= version(object)).then(|| self.take(&key)).flatten()
     }
 
-    /// Learns what there is; what is not in it is gone. A list may be older than what a write answered: then the write
-    /// counts. Says what is gone.
-    pub(super) fn replace(&mut self, objects: Vec<K>) -> Vec<Arc<K>> {
-        let newest = objects.iter().map(version).max().unwrap_or_default();
+    /// Learns what there was at a version; what is not in it is gone, unless it is newer than the list: then a write of
+    /// ours made it. Says what is gone.
+    pub(super) fn replace(&mut self, newest: u64, objects: Vec<K>) -> Vec<Arc<K>> {
         let listed: BTreeSet<Key> = objects.iter().map(Key::of).collect();
         let missing = |known: &Arc<K>| !listed.contains(&Key::of(known.as_ref()));
-        // Newer than everything that was listed: written while the list was on its way.
-        let stays = |known: &Arc<K>| version(known.as_ref()) > newest && newest > 0;
+        let stays = |known: &Arc<K>| version(known.as_ref()) > newest;
         let gone: Vec<Key> = self
             .objects
             .values()
@@ -141,6 +139,7 @@ impl<K: Resource> Shelf<K> {
         for object in objects {
             self.put(object);
         }
+        self.seen = self.seen.max(newest);
         self.listed = true;
         gone
     }
@@ -228,9 +227,18 @@ mod tests {
         let mut shelf = Shelf::default();
         shelf.put(map("written", 9, None));
         shelf.put(map("gone", 3, None));
-        let gone = shelf.replace(vec![map("listed", 8, None)]);
+        let gone = shelf.replace(8, vec![map("listed", 7, None)]);
         assert_eq!(gone.len(), 1);
         assert_eq!(names(&shelf), ["listed", "written"]);
+    }
+
+    #[test]
+    fn what_a_newer_list_does_not_have_is_gone_also_if_we_wrote_it_last() {
+        let mut shelf = Shelf::default();
+        shelf.put_written(map("deleted", 9, None));
+        assert_eq!(shelf.replace(12, vec![map("listed", 2, None)]).len(), 1);
+        assert_eq!(names(&shelf), ["listed"]);
+        assert!(!shelf.put_written(map("deleted", 11, None)));
     }
 
     #[test]

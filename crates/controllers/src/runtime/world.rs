@@ -10,13 +10,10 @@ use api::{
     leaderworkerset::LeaderWorkerSet,
     modeldeployment::ModelDeployment,
 };
-use k8s_openapi::{
-    NamespaceResourceScope,
-    api::{
-        apps::v1::ControllerRevision,
-        core::v1::{Pod, Service},
-        discovery::v1::EndpointSlice,
-    },
+use k8s_openapi::api::{
+    apps::v1::ControllerRevision,
+    core::v1::{Node, Pod, Service},
+    discovery::v1::EndpointSlice,
 };
 use kube::Resource;
 use serde::de::DeserializeOwned;
@@ -33,6 +30,8 @@ pub struct World {
     pub deployments: Shelf<ModelDeployment>,
     /// Pods.
     pub pods: Shelf<Pod>,
+    /// What pods run on.
+    pub nodes: Shelf<Node>,
     /// The templates of earlier revisions.
     pub revisions: Shelf<ControllerRevision>,
     /// Services.
@@ -52,6 +51,7 @@ impl World {
         self.sets.is_listed()
             && self.deployments.is_listed()
             && self.pods.is_listed()
+            && self.nodes.is_listed()
             && self.revisions.is_listed()
             && self.services.is_listed()
             && self.slices.is_listed()
@@ -63,13 +63,7 @@ impl World {
 
 /// A kind that is followed.
 pub trait Followed:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + Clone
-    + Debug
-    + DeserializeOwned
-    + Send
-    + Sync
-    + 'static
+    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
 {
     /// Where its objects are.
     fn shelf_mut(world: &mut World) -> &mut Shelf<Self>;
@@ -102,6 +96,12 @@ followed!(Pod, pods, |pod: &Self, world: &World| {
     let mut concerned = owner(pod);
     concerned.extend(endpoints::services_of(pod, world).map(|key| (Who::Endpoints, key)));
     concerned
+});
+followed!(Node, nodes, |node: &Self, world: &World| {
+    let is_here = |pod: &&Arc<Pod>| {
+        pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == node.metadata.name.as_deref()
+    };
+    world.pods.all().filter(is_here).flat_map(|pod| owner(pod.as_ref())).collect()
 });
 followed!(ControllerRevision, revisions, |it: &Self, _: &World| owner(it));
 followed!(Service, services, |service: &Self, _: &World| {
@@ -172,8 +172,8 @@ impl Index {
                 }
             }
             News::Gone(object) => touched.extend(known.remove(&object)),
-            News::All(objects) => {
-                touched.extend(known.replace(objects));
+            News::All(version, objects) => {
+                touched.extend(known.replace(version, objects));
                 touched.extend(known.all().cloned());
             }
             News::NoSuchKind => known.is_unknown(),
@@ -185,8 +185,8 @@ impl Index {
 /// What is learnt of a kind.
 #[derive(Debug)]
 pub(super) enum News<K> {
-    /// All that there is.
-    All(Vec<K>),
+    /// All that there was at a version.
+    All(u64, Vec<K>),
     /// An object, by the watch.
     Here(K),
     /// An object, as a write answered it.

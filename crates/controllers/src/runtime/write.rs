@@ -211,13 +211,31 @@ impl Context {
         if same { Ok(()) } else { Err(Error::Stale { verb, kind, key }) }
     }
 
+    /// Takes a pod away without waiting for its node, which is lost.
+    pub async fn release(&self, live: &Pod) -> Result<(), Error> {
+        self.delete_within(live, false, Some(0)).await
+    }
+
     /// Deletes the object that was looked at. With `exactly`, only if it has not changed since.
     pub async fn delete<K: Followed>(&self, live: &K, exactly: bool) -> Result<(), Error> {
+        self.delete_within(live, exactly, None).await
+    }
+
+    async fn delete_within<K: Followed>(
+        &self,
+        live: &K,
+        exactly: bool,
+        grace: Option<u32>,
+    ) -> Result<(), Error> {
         let key = Key::of(live);
         let attempt = Attempt { verb: "delete", kind: kind::<K>(), key: &key };
         let preconditions =
             Preconditions { uid: live.uid(), resource_version: live.resource_version().filter(|_| exactly) };
-        let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+        let parameters = DeleteParams {
+            preconditions: Some(preconditions),
+            grace_period_seconds: grace,
+            ..DeleteParams::background()
+        };
         let request = requests::<K>(&key).delete(&key.name, &parameters);
         match self.send::<Value>(&attempt, request).await {
             // An object that stays for a while is answered as it is now; one that is gone may be answered by a status.

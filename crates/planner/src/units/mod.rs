@@ -181,6 +181,12 @@ pub fn plan(spec: &UnitSpec, unit: &Unit, now: Time) -> (Vec<Op>, Reason) {
     if unit.leaving {
         return retire::plan(spec, unit, now);
     }
+    if is_going(unit) {
+        // Whoever takes the last pods of a unit away has answered whatever was wrong with it: no failure is recorded, and
+        // whoever owns the place decides what comes next.
+        let what = "waiting for the last pods of the unit to be gone";
+        return (release(unit.pods.iter()), Reason::new("WaitingForTermination", what));
+    }
     let ready = is_ready(spec, unit);
     let mut ops = Vec::new();
     if unit.in_service && !ready {
@@ -204,9 +210,7 @@ pub fn is_ready(spec: &UnitSpec, unit: &Unit) -> bool {
 
 /// What the set sees of this unit.
 pub fn state(spec: &UnitSpec, unit: &Unit, now: Time) -> sets::State {
-    // Pods of an earlier incarnation that terminate are a recreation: the unit is still there, and comes back.
-    let going = |pod: &Pod| pod.terminating && (unit.leaving || unit.owns(pod));
-    if !unit.pods.is_empty() && unit.pods.iter().all(going) {
+    if is_going(unit) {
         sets::State::Terminating
     } else if unit.leaving {
         sets::State::Leaving { done: retire::is_done(spec, unit, now) }
@@ -217,6 +221,13 @@ pub fn state(spec: &UnitSpec, unit: &Unit, now: Time) -> sets::State {
     } else {
         sets::State::Starting
     }
+}
+
+/// Whether every pod of a unit is on its way out. Pods of an earlier incarnation that terminate are a recreation: the
+/// unit is still there, and comes back.
+fn is_going(unit: &Unit) -> bool {
+    let going = |pod: &Pod| pod.terminating && (unit.leaving || unit.owns(pod));
+    !unit.pods.is_empty() && unit.pods.iter().all(going)
 }
 
 impl Unit {

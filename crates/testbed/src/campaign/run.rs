@@ -346,7 +346,9 @@ async fn end_state(client: &Client) -> BTreeMap<String, Value> {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
         let api: Api<DynamicObject> = Api::default_namespaced_with(client.clone(), &resource);
         for object in api.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default() {
-            let meta = &object.metadata;
+            let mut meta = object.metadata.clone();
+            // A digest of what was applied, owner included: uids differ from seed to seed.
+            meta.annotations.get_or_insert_default().remove("segue.dev/applied");
             let mut seen = json!({
                 "labels": meta.labels, "annotations": meta.annotations, "going": meta.deletion_timestamp.is_some(),
                 "spec": object.data["spec"], "data": object.data["data"],
