@@ -70,6 +70,13 @@ fn wall_clock() -> Duration {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
 }
 
+/// When every gateway knows of what happened in this second. The API tells times in whole seconds, so it may have happened
+/// later than it says; nobody waits for less than was promised.
+fn settled_at(second: Time, settle: Duration) -> Time {
+    let later = if settle.is_zero() { Duration::ZERO } else { Duration::from_secs(1) };
+    second + later + settle
+}
+
 /// The reference by which an object belongs to this one, and goes with it.
 fn owner(object: &impl kube::Resource<DynamicType = ()>) -> OwnerReference {
     object.controller_owner_ref(&()).unwrap_or_default()
@@ -92,5 +99,18 @@ fn amount(value: &IntOrPercent) -> Amount {
         percent @ IntOrPercent::Percent(_) => {
             Amount::Percent(count(percent.floor_of(100).unwrap_or_default()))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_seconds_shorten_no_wait() {
+        let seconds = Duration::from_secs;
+        // 10.9 s is told as 10 s: a wait of 5 s ends at 15.9 s at the earliest.
+        assert_eq!(settled_at(seconds(10), seconds(5)), seconds(16));
+        assert_eq!(settled_at(seconds(10), seconds(0)), seconds(10), "nobody waits");
     }
 }

@@ -23,6 +23,7 @@ use crate::{
     Protections, count, labels,
     outside::DataPlane,
     runtime::{Key, Next, World, moment},
+    settled_at,
 };
 
 /// A deployment, and everything that belongs to it.
@@ -225,11 +226,11 @@ impl Look<'_> {
                 && pod.metadata.deletion_timestamp.is_none()
         });
         let mut settled = 0;
-        for since in leaders.filter_map(since) {
-            if since + settle <= self.now {
+        for at in leaders.filter_map(since).map(|since| settled_at(since, settle)) {
+            if at <= self.now {
                 settled += 1;
             } else {
-                *next = next.until(Some(since + settle));
+                *next = next.until(Some(at));
             }
         }
         ready.min(settled)
