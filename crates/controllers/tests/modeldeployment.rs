@@ -76,3 +76,24 @@ async fn with_a_gateway_weights_move_as_units_become_ready() {
         assert_eq!(backends.len(), 1, "{backends:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_deployment_says_of_waits_holds_for_versions_that_exist() {
+    let stage = Stage::start().await;
+    let rolling = json!({"type": "Rolling"});
+    let mut chat = deployment("one", &rolling, false);
+    stage.apply(&chat).await;
+    idle(&stage, "r1").await;
+    chat["spec"]["traffic"]["drainSeconds"] = 7.into();
+    stage.apply(&chat).await;
+    let selector = stage.get("Service", "chat").await.unwrap()["spec"]["selector"].clone();
+    let set = format!("chat-{}", selector["segue.dev/version"].as_str().unwrap());
+    stage
+        .eventually("the new drain at the old version", || async {
+            let annotations = stage.get("LeaderWorkerSet", &set).await?["metadata"]["annotations"].clone();
+            (annotations["segue.dev/drain-seconds"] == "7" && annotations["segue.dev/settle-seconds"] == "0")
+                .then_some(())
+        })
+        .await;
+    assert_eq!(stage.get("ModelDeployment", "chat").await.unwrap()["status"]["currentVersion"], "r1");
+}

@@ -11,7 +11,7 @@ use planner::{
     Time,
     handover::{Action, VersionId, Weights},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     observe::{Observed, Version},
@@ -28,6 +28,7 @@ pub(super) async fn act(
     action: &Action,
     now: Time,
 ) -> Result<(), Error> {
+    tell_waits(context, observed).await?;
     let weights = if let Action::Weigh(weights, _) = action { weights } else { &observed.seen.route };
     reach(context, observed, action, weights).await?;
     if weights.total() > 0 {
@@ -39,6 +40,21 @@ pub(super) async fn act(
         // Everything else is in the status.
         _ => Ok(()),
     }
+}
+
+/// How long units have to go is what the deployment says now, not what it said when their version was made.
+async fn tell_waits(context: &Context, observed: &Observed) -> Result<(), Error> {
+    let waits = version::waits(&observed.deployment);
+    let sets = observed.versions.iter().filter_map(|version| version.set.as_ref());
+    for set in sets.filter(|set| set.metadata.deletion_timestamp.is_none()) {
+        let is_told = |(name, wait): (&String, &Value)| {
+            set.annotations().get(name).map(String::as_str) == wait.as_str()
+        };
+        if !waits.as_object().into_iter().flatten().all(is_told) {
+            context.change(set.as_ref(), json!({"metadata": {"annotations": waits}})).await?;
+        }
+    }
+    Ok(())
 }
 
 /// The Services and the Gateway.

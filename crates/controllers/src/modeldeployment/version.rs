@@ -74,7 +74,9 @@ impl Blueprint {
         name: &str,
     ) -> (Key, Value) {
         let key = Key::of(deployment).beside(child_name(deployment, &self.hash));
-        let traffic = &deployment.spec.traffic;
+        let mut annotations = waits(deployment);
+        annotations[labels::VERSION_NAME] = name.into();
+        annotations[labels::VERSION_NUMBER] = number.to_string().into();
         let mut spec = self.spec.clone();
         spec["replicas"] = units.into();
         let body = json!({
@@ -84,18 +86,22 @@ impl Blueprint {
                 "name": key.name,
                 "namespace": key.namespace,
                 "labels": labels_of(deployment, Some(&self.hash)),
-                "annotations": {
-                    labels::VERSION_NAME: name,
-                    labels::VERSION_NUMBER: number.to_string(),
-                    labels::DRAIN_SECONDS: traffic.drain_seconds.to_string(),
-                    labels::SETTLE_SECONDS: traffic.settle_seconds.to_string(),
-                },
+                "annotations": annotations,
                 "ownerReferences": [owner(deployment)],
             },
             "spec": spec,
         });
         (key, body)
     }
+}
+
+/// How long the units of every version have to go, as annotations of what realises it.
+pub(super) fn waits(deployment: &ModelDeployment) -> Value {
+    let traffic = &deployment.spec.traffic;
+    json!({
+        labels::DRAIN_SECONDS: traffic.drain_seconds.to_string(),
+        labels::SETTLE_SECONDS: traffic.settle_seconds.to_string(),
+    })
 }
 
 pub(super) fn child_name(deployment: &ModelDeployment, hash: &str) -> String {
