@@ -12,6 +12,7 @@ mod digest;
 pub mod endpoints;
 mod labels;
 mod leaderworkerset;
+mod lease;
 pub mod modeldeployment;
 mod nodes;
 mod outside;
@@ -25,6 +26,7 @@ use planner::{Amount, Time};
 
 pub(crate) use crate::runtime::Context;
 pub use crate::{
+    lease::{Claim, End},
     outside::{DataPlane, Endpoint, Nothing, Outside},
     runtime::{Error, FIELD_MANAGER, Key, run},
 };

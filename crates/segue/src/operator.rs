@@ -1,13 +1,13 @@
-use std::sync::Arc;
+use std::{env, fs, sync::Arc};
 
 use clap::Args as ClapArgs;
-use controllers::{Nothing, Settings};
-use tokio::sync::watch;
+use controllers::{Claim, Nothing, Settings};
+use tokio::{sync::watch, task::JoinError};
 
 use crate::{
     output::{self, Answer, Error},
     signals::Signals,
-    verbs::{self, Reach},
+    verbs::{self, Connected, Reach},
 };
 
 /// Run the controllers on a cluster that exists, with its own data plane
@@ -21,6 +21,9 @@ what it made goes on serving, and whoever runs it next goes on where it stopped.
 pub(crate) struct Args {
     #[command(flatten)]
     reach: Reach,
+    /// The Lease by which one of several leads, in the namespace of --namespace
+    #[arg(long, value_name = "NAME", default_value = "segue-operator")]
+    lease: String,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
@@ -30,14 +33,47 @@ pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
 
 async fn operate(args: &Args) -> Result<Answer, Error> {
     let mut signals = Signals::listen()?;
-    let (client, server) = verbs::connect(&args.reach).await?;
-    output::print(&format!("Looks after LeaderWorkerSets and ModelDeployments of {server}\n"))?;
-    let (stop, stopped) = watch::channel(false);
+    let Connected { client, server, namespace } = verbs::connect(&args.reach).await?;
     let settings =
         Settings { on_error: |error| eprintln!("note: {error}; it is tried again"), ..Settings::default() };
-    let running = tokio::spawn(controllers::run(client, settings, Arc::new(Nothing::default()), stopped));
-    signals.told_to_stop().await;
+    let (stop, stopped) = watch::channel(false);
+    let claim = Claim::new(client.clone(), &namespace, &args.lease, &identity(), settings.clock);
+    output::print(&format!("Waits for the Lease {namespace}/{} of {server}\n", args.lease))?;
+    let mut never = stopped.clone();
+    let leads = tokio::select! {
+        leads = claim.acquire(&mut never) => leads,
+        () = signals.told_to_stop() => false,
+    };
+    if !leads {
+        return Ok(Answer::Yes);
+    }
+    output::print(&format!("Looks after LeaderWorkerSets and ModelDeployments of {server}\n"))?;
+    let mut running = tokio::spawn(controllers::run(client, settings, Arc::new(Nothing::default()), stopped));
+    // The lease is kept until the controllers have ended, so that nobody begins beside them.
+    let (give_back, mut given_back) = watch::channel(false);
+    let mut keeping = tokio::spawn(async move { claim.keep(&mut given_back).await });
+    tokio::select! {
+        () = signals.told_to_stop() => {}
+        _ = &mut keeping => {
+            running.abort();
+            return Err(Error::Up { what: "go on", why: "the lease is lost: another may lead".to_owned() });
+        }
+        ended = &mut running => return Err(ended_by_itself(ended)),
+    }
     stop.send_replace(true);
     running.await.map_err(|error| Error::up("stop", &error))?;
+    give_back.send_replace(true);
+    keeping.await.map_err(|error| Error::up("give the lease back", &error))?;
     Ok(Answer::Yes)
+}
+
+fn ended_by_itself(ended: Result<(), JoinError>) -> Error {
+    let why = ended.err().map_or_else(|| "the controllers ended".to_owned(), |error| error.to_string());
+    Error::Up { what: "go on", why }
+}
+
+/// A name that no other process has: in a pod, the pod's.
+fn identity() -> String {
+    let host = env::var("HOSTNAME").ok().or_else(|| fs::read_to_string("/etc/hostname").ok());
+    format!("{}_{}", host.as_deref().map_or("segue", str::trim), std::process::id())
 }

@@ -1,5 +1,7 @@
 //! The planner's answer, written to the API.
 
+use std::sync::Arc;
+
 use api::leaderworkerset::SubdomainPolicy;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::ResourceExt;
@@ -8,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     Decision,
-    observe::{Group, Observed, condition},
+    observe::{Group, Observed, condition, index},
     render::{self, Place},
     revision::Template,
 };
@@ -72,7 +74,7 @@ async fn act_on_set(context: &Context, observed: &Observed, op: &sets::Op, now: 
         sets::Op::Delete { ordinal, .. } => {
             let pods = observed.groups.get(ordinal).into_iter().flat_map(|group| &group.pods);
             let pods = pods.filter(|pod| pod.metadata.deletion_timestamp.is_none());
-            together(pods.map(|pod| context.delete(pod.as_ref(), true)).collect()).await
+            delete(context, pods, true).await
         }
     }
 }
@@ -115,14 +117,26 @@ async fn act_on_group(
             }
             units::Op::RecordSteady => {}
             units::Op::DeletePods { uids } => {
-                let pods = uids.iter().filter_map(|uid| group.pod(uid));
-                together(pods.map(|pod| context.delete(pod.as_ref(), false)).collect()).await?;
+                delete(context, uids.iter().filter_map(|uid| group.pod(uid)), false).await?;
             }
             units::Op::ForceRelease { uids } => {
                 let pods = uids.iter().filter_map(|uid| group.pod(uid));
                 together(pods.map(|pod| context.release(pod.as_ref())).collect()).await?;
             }
         }
+    }
+    Ok(())
+}
+
+/// Deletes pods of a group: the leader last, because what is known of the group, that it leaves, is written on it.
+async fn delete(
+    context: &Context,
+    pods: impl Iterator<Item = &Arc<Pod>>,
+    exactly: bool,
+) -> Result<(), Error> {
+    let (leader, workers): (Vec<_>, Vec<_>) = pods.partition(|pod| index(pod) == Some(0));
+    for pods in [workers, leader] {
+        together(pods.into_iter().map(|pod| context.delete(pod.as_ref(), exactly)).collect()).await?;
     }
     Ok(())
 }

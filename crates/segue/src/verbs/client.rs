@@ -94,6 +94,13 @@ pub(super) struct Cluster {
     origin: Origin,
 }
 
+/// A client, where it leads to, and where in it.
+pub(crate) struct Connected {
+    pub client: Client,
+    pub server: String,
+    pub namespace: String,
+}
+
 /// What an API said, whether it was pleased or not.
 pub(super) struct Answered {
     pub code: StatusCode,
@@ -150,9 +157,9 @@ impl Cluster {
         Ok(Self { client, namespace, server, origin })
     }
 
-    /// The client, and the server that it leads to.
-    pub fn into_client(self) -> (Client, String) {
-        (self.client, self.server)
+    /// What a program that goes on by itself needs.
+    pub fn connected(self) -> Connected {
+        Connected { client: self.client, server: self.server, namespace: self.namespace }
     }
 
     /// Asks, and reads the whole answer. Fails when there is none that is about the question.

@@ -14,14 +14,14 @@ mod object;
 mod stream;
 mod table;
 
-pub(crate) use self::client::Reach;
+pub(crate) use self::client::{Connected, Reach};
 use self::{client::Cluster, failure::Failure};
 use crate::output::{Answer, Error};
 
-/// A client of the API that a kubeconfig leads to, and what that is called.
-pub(crate) async fn connect(reach: &Reach) -> Result<(kube::Client, String), Error> {
+/// A client of the API that a kubeconfig leads to.
+pub(crate) async fn connect(reach: &Reach) -> Result<Connected, Error> {
     match Cluster::reach(reach).await {
-        Ok(cluster) => Ok(cluster.into_client()),
+        Ok(cluster) => Ok(cluster.connected()),
         Err(Failure::Refused(why)) => Err(Error::CouldNotAsk(why)),
         Err(Failure::Unasked(error)) => Err(error),
     }
