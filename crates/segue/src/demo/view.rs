@@ -158,13 +158,13 @@ fn version(version: &VersionStatus) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::*;
+    use super::{super::watch::tests::rollout, *};
 
     fn view() -> View {
+        let wait = json!({"reason": "NotReady", "subject": "1 unit of v2", "since": "2026-01-01T00:00:00Z"});
         let status = json!({
             "phase": "Rolling", "message": "bringing up 1 unit of v2",
-            "rollout": {"id": "a", "strategy": "Rolling", "step": 1, "startedAt": "2026-01-01T00:00:00Z",
-                "waitingFor": {"reason": "NotReady", "subject": "1 unit of v2", "since": "2026-01-01T00:00:00Z"}},
+            "rollout": rollout("waitingFor", &wait),
             "versions": [
                 {"name": "v1", "revision": 1, "capacity": {"asked": 4, "granted": 4, "ready": 4}, "replicas": 4,
                     "traffic": {"desired": 100, "applied": 100, "observed": 99}, "readyReplicas": 4, "inFlight": 7},

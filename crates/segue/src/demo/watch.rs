@@ -132,15 +132,23 @@ pub(super) fn ended(status: &ModelDeploymentStatus, generation: i64, before: &st
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use serde_json::{Value, json};
 
     use super::*;
 
+    /// A rollout to v2, and more to say of it.
+    pub(in super::super) fn rollout(field: &str, value: &Value) -> Value {
+        let began = "2026-01-01T00:00:00Z";
+        let mut rollout = json!({"id": "a", "strategy": "Rolling", "to": "v2", "step": 1,
+            "startedAt": began, "stepSince": "2026-01-01T00:00:00.000000Z", "progressedAt": "2026-01-01T00:00:00.000000Z"});
+        rollout[field] = value.clone();
+        rollout
+    }
+
     fn status(changes: &Value) -> ModelDeploymentStatus {
         let mut status = json!({"observedGeneration": 2, "phase": "Idle", "currentVersion": "v2", "readyReplicas": 4,
-            "rollout": {"id": "a", "strategy": "Rolling", "step": 1, "startedAt": "2026-01-01T00:00:00Z",
-                "outcome": "Promoted"}});
+            "rollout": rollout("outcome", &json!("Promoted"))});
         for (key, value) in changes.as_object().unwrap() {
             status[key] = value.clone();
         }
@@ -154,8 +162,7 @@ mod tests {
         assert_eq!(outcome(json!({"observedGeneration": 1})), None, "it was not looked at yet");
         assert_eq!(outcome(json!({"phase": "Rolling"})), None);
         assert_eq!(outcome(json!({"currentVersion": "v1"})), None, "that was v1's own");
-        let back = json!({"id": "a", "strategy": "Rolling", "step": 1, "startedAt": "2026-01-01T00:00:00Z",
-            "outcome": "RolledBack"});
+        let back = rollout("outcome", &json!("RolledBack"));
         assert_eq!(outcome(json!({"currentVersion": "v1", "rollout": back})), Some(Outcome::RolledBack));
         let record = json!({"id": "a", "to": "v2", "outcome": "Promoted", "reason": "r", "actor": "a",
             "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:00:00Z"});
