@@ -62,6 +62,11 @@ impl Tallied {
     pub fn requests(&self) -> u64 {
         self.ok + self.app_errors + self.failed + self.truncated
     }
+
+    /// What the platform caused: answers that never began, and those that broke off.
+    pub fn lost(&self) -> u64 {
+        self.failed + self.truncated
+    }
 }
 
 /// A client. Cheap to clone; every clone counts together.

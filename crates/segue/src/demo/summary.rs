@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{
     counts::Counts,
     manifest::{REPLICAS, Strategy},
-    view::{Paint, Step, percent, seconds},
+    view::{Paint, Step, failures, percent, seconds},
 };
 use controllers::Protections;
 
@@ -73,12 +73,11 @@ impl Summary {
         };
         let mut text = format!(
             "{verdict}\n\
-             \n  requests           {}\n  failed             {}\n  app errors         {}\n  truncated streams  {}\n\
+             \n  requests           {}\n  failed             {}\n  app errors         {}\n\
              \x20 peak capacity      {} % of {REPLICAS} replicas\n  counts             {counts}: {}\n",
             load.requests(),
-            load.failed,
+            failures(&load),
             load.app_errors,
-            load.truncated,
             percent(self.peak),
             self.counts.verdict(),
         );
@@ -113,7 +112,7 @@ impl Summary {
             "strategy": self.strategy.word(),
             "without": self.without(),
             "requests": load.requests(),
-            "failed": load.failed,
+            "failed": load.lost(),
             "appErrors": load.app_errors,
             "truncated": load.truncated,
             "peakPercent": percent(self.peak),
@@ -154,7 +153,6 @@ mod tests {
   requests           300
   failed             0
   app errors         0
-  truncated streams  0
   peak capacity      125 % of 4 replicas
   counts             load 300, gateway 300 (200 requests and 100 connections), model servers 300: they agree
 
@@ -184,8 +182,21 @@ Try next:
         bad(|summary| summary.counts = good(0), "requests           0");
         bad(|summary| summary.counts.servers.answered = 299, "model servers 299: they DISAGREE");
         bad(|summary| summary.counts.load.failed = 1, "failed             1");
-        bad(|summary| summary.counts.load.truncated = 1, "truncated streams  1");
+        bad(
+            |summary| summary.counts.load.truncated = 7,
+            "failed             7 (7 of them streams that broke off)",
+        );
         bad(|summary| summary.counts.load.app_errors = 1, "app errors         1");
+    }
+
+    #[test]
+    fn a_stream_that_broke_off_has_failed_like_any_other_request() {
+        let mut summary = summary();
+        (summary.counts.load.failed, summary.counts.load.truncated) = (4, 1);
+        let json = summary.json();
+        assert_eq!((&json["failed"], &json["truncated"]), (&json!(5), &json!(1)));
+        let text = summary.text(Paint(false));
+        assert!(text.contains("failed             5 (1 of them a stream that broke off)"), "{text}");
     }
 
     #[test]

@@ -56,6 +56,16 @@ fn waiting(status: &ModelDeploymentStatus) -> Option<String> {
     Some(format!("{} ({})", wait.subject, wait.reason))
 }
 
+/// How many requests failed because of the platform, and how many of them had begun to be answered.
+pub(super) fn failures(load: &Tallied) -> String {
+    let failed = load.lost();
+    match load.truncated {
+        0 => failed.to_string(),
+        1 => format!("{failed} (1 of them a stream that broke off)"),
+        streams => format!("{failed} ({streams} of them streams that broke off)"),
+    }
+}
+
 /// How many answers a second there were lately.
 #[derive(Debug, Default)]
 pub(super) struct Rate(VecDeque<(Duration, u64)>);
@@ -113,9 +123,8 @@ pub(super) fn render(view: &View, paint: Paint) -> Vec<String> {
     ];
     lines.extend(known.status.versions.iter().map(version));
     let (pods, peak) = (known.pods.len(), known.peak);
-    let fares =
-        format!("failed {}, truncated {}, app errors {}", load.failed, load.truncated, load.app_errors);
-    let well = load.failed + load.truncated + load.app_errors == 0;
+    let fares = format!("failed {}, app errors {}", failures(load), load.app_errors);
+    let well = load.lost() + load.app_errors == 0;
     let fares =
         if well { paint.good(&format!("{fares}: good")) } else { paint.bad(&format!("{fares}: BAD")) };
     lines.extend([
@@ -200,7 +209,7 @@ v2                 1       1     0         0       -        -           -
 
 pods      5, 125 % of 4 replicas; peak 150 %
 requests  700, 60 a second, 9 in flight
-          failed 0, truncated 0, app errors 0: good
+          failed 0, app errors 0: good
 rollout   bringing up 1 unit of v2
 waits     for 1 unit of v2 (NotReady)
 
@@ -215,14 +224,15 @@ waits     for 1 unit of v2 (NotReady)
     #[test]
     fn what_is_bad_is_said_and_not_only_coloured() {
         let mut view = view();
-        view.load.truncated = 1;
+        (view.load.failed, view.load.truncated) = (2, 5);
         let strip =
             |line: &String| line.replace("\x1b[1;31m", "").replace("\x1b[2m", "").replace("\x1b[0m", "");
         let coloured = render(&view, Paint(true));
-        assert!(coloured.iter().any(|line| line.contains("\x1b[1;31m") && line.contains("truncated 1")));
+        assert!(coloured.iter().any(|line| line.contains("\x1b[1;31m")));
         let plain: Vec<String> = coloured.iter().map(strip).collect();
         assert_eq!(plain, render(&view, Paint(false)));
-        assert!(plain.iter().any(|line| line.ends_with("BAD")));
+        let said = "          failed 7 (5 of them streams that broke off), app errors 0: BAD";
+        assert!(plain.iter().any(|line| line == said), "{plain:?}");
     }
 
     #[test]
