@@ -97,3 +97,74 @@ async fn what_a_deployment_says_of_waits_holds_for_versions_that_exist() {
         .await;
     assert_eq!(stage.get("ModelDeployment", "chat").await.unwrap()["status"]["currentVersion"], "r1");
 }
+
+/// A version of this image is never ready, until somebody mends what it needs.
+fn broken(stage: &Stage, image: &'static str) {
+    stage.kubelet.ready_if(move |pod| {
+        let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+        containers.into_iter().all(|container| container.image.as_deref() != Some(image))
+    });
+}
+
+async fn waits_for_units(stage: &Stage) -> Value {
+    stage
+        .eventually("a wait", || async {
+            let status = stage.observed("ModelDeployment", "chat").await?;
+            let wait = &status["rollout"]["waitingFor"];
+            (status["phase"] == "Waiting" && !wait.is_null()).then_some(status)
+        })
+        .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_that_was_called_off_can_be_asked_for_again() {
+    let stage = Stage::start().await;
+    broken(&stage, "two");
+    let rolling = json!({"type": "Rolling"});
+    stage.apply(&deployment("one", &rolling, false)).await;
+    idle(&stage, "r1").await;
+    stage.apply(&deployment("two", &rolling, false)).await;
+    waits_for_units(&stage).await;
+    stage.apply(&deployment("one", &rolling, false)).await;
+    let status = idle(&stage, "r1").await;
+    assert_eq!(status["history"][0]["outcome"], "RolledBack");
+    assert_eq!(status["rollout"]["mostReady"], 0, "units of the old version are no progress of the new one");
+
+    stage.kubelet.ready_if(|_| true);
+    stage.apply(&deployment("two", &rolling, false)).await;
+    let status = idle(&stage, "r2").await;
+    let outcomes: Vec<&Value> =
+        status["history"].as_array().unwrap().iter().map(|record| &record["outcome"]).collect();
+    assert_eq!(outcomes, ["Promoted", "RolledBack", "Promoted"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_that_failed_by_itself_is_not_tried_again_by_itself() {
+    let stage = Stage::start().await;
+    broken(&stage, "two");
+    let rolling = json!({"type": "Rolling"});
+    stage.apply(&deployment("one", &rolling, false)).await;
+    idle(&stage, "r1").await;
+    let mut second = deployment("two", &rolling, false);
+    second["spec"]["rollback"] = json!({"progressDeadlineSeconds": 1});
+    second["spec"]["health"] = json!({"readyDeadlineSeconds": 1});
+    stage.apply(&second).await;
+    let status = stage
+        .eventually("the way back", || async {
+            let status = stage.observed("ModelDeployment", "chat").await?;
+            (status["history"][0]["outcome"] == "RolledBack" && status["phase"] == "Idle").then_some(status)
+        })
+        .await;
+    stage.quiet().await;
+    // Another number of replicas is no other version, and no reason to try.
+    second["spec"]["replicas"] = json!(3);
+    stage.apply(&second).await;
+    let after = stage
+        .eventually("three units", || async {
+            let status = stage.observed("ModelDeployment", "chat").await?;
+            (status["replicas"] == 3 && status["phase"] == "Idle").then_some(status)
+        })
+        .await;
+    assert_eq!(after["history"], status["history"]);
+    assert_eq!(after["currentVersion"], "r1");
+}

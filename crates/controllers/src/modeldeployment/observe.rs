@@ -299,10 +299,22 @@ fn current(deployment: &ModelDeployment, versions: &[Version]) -> Option<Version
     versions.iter().find(|version| version.name == *name && version.set.is_some()).map(|version| version.id)
 }
 
+/// The rollout that was written, if it is the one to this version. One that was called off, by asking for what was
+/// current, is over: whoever asks for its version once more begins another.
+pub(super) fn written<'a>(
+    deployment: &'a ModelDeployment,
+    hash: &str,
+) -> Option<&'a api::modeldeployment::Rollout> {
+    let status = deployment.status.as_ref()?;
+    let rollout = status.rollout.as_ref().filter(|rollout| rollout.to == hash)?;
+    let was_called_off =
+        rollout.direction == Direction::Back && status.target_version == status.current_version;
+    (!was_called_off).then_some(rollout)
+}
+
 /// Where the rollout is, as it was written.
 fn rollout(deployment: &ModelDeployment, blueprint: &Blueprint, now: Time) -> Rollout {
-    let written = deployment.status.as_ref().and_then(|status| status.rollout.as_ref());
-    let Some(written) = written.filter(|rollout| rollout.to == blueprint.hash) else {
+    let Some(written) = written(deployment, &blueprint.hash) else {
         return Rollout {
             phase: Phase::Forward,
             step: 0,

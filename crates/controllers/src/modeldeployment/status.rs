@@ -11,7 +11,7 @@ use planner::{
     handover::{self, Action},
 };
 
-use super::observe::{Observed, Version};
+use super::observe::{self, Observed, Version};
 use crate::{
     conditions, count, int, labels,
     runtime::{moment, timestamp},
@@ -129,10 +129,10 @@ fn rollout(
     let deployment = &observed.deployment;
     let before = deployment.status.clone().unwrap_or_default();
     let mut history = before.history;
-    let target = &observed.blueprint.hash;
+    let goes_on = observe::written(deployment, &observed.blueprint.hash).is_some();
     let is_back_home = observed.seen.current == Some(observed.wanted.target);
     let mut rollout = match before.rollout {
-        Some(rollout) if rollout.to == *target => rollout,
+        Some(rollout) if goes_on => rollout,
         // What was current is asked for again: the same rollout, called off.
         Some(rollout) if rollout.outcome.is_none() && is_back_home => {
             Rollout { direction: Direction::Back, ..rollout }
@@ -193,7 +193,9 @@ fn begin(observed: &Observed, now: Time) -> Rollout {
 /// all is made again, later than it might have been and never sooner.
 fn advance(rollout: &mut Rollout, observed: &Observed, action: &Action, now: Time) {
     let micro = || MicroTime(timestamp(now));
-    let target = observed.seen.versions.iter().find(|version| version.id == observed.wanted.target);
+    // Of a rollout that is called off, what is wanted is where it came from.
+    let target = observed.target().filter(|version| version.hash == rollout.to).map(|version| version.id);
+    let target = observed.seen.versions.iter().find(|version| Some(version.id) == target);
     let ready = int(target.map_or(0, |version| version.ready));
     if !matches!(action, Action::Wait | Action::Done) || ready > rollout.most_ready {
         rollout.progressed_at = micro();
