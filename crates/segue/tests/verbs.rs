@@ -6,84 +6,14 @@ mod support;
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader},
     path::Path,
-    process::{Child, Command, Output, Stdio},
-    time::Duration,
+    process::{Command, Output, Stdio},
 };
 
 use serde_json::Value;
-use tempfile::TempDir;
-use testbed::eventually;
 
-/// A `segue up` of one test; it ends with it.
-struct Up {
-    directory: TempDir,
-    child: Child,
-}
-
-impl Up {
-    fn start() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_segue"))
-            .args(["up", "-o", "json", "--directory"])
-            .arg(directory.path().join("state"))
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        assert!(line.contains("kubeconfig"), "{line}");
-        Self { directory, child }
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
-        let kubeconfig = self.directory.path().join("state/kubeconfig");
-        command.args(arguments).env("KUBECONFIG", kubeconfig).current_dir(support::root());
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().unwrap()
-    }
-
-    fn with_input(&self, arguments: &[&str], input: &str) -> Output {
-        let mut command = self.command(arguments);
-        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-        child.wait_with_output().unwrap()
-    }
-
-    /// What a command says that must succeed.
-    fn says(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        assert!(output.status.success(), "{arguments:?}: {}", support::stderr(&output));
-        support::stdout(&output)
-    }
-
-    fn file(&self, name: &str, text: &str) -> String {
-        let path = self.directory.path().join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, text).unwrap();
-        path.to_str().unwrap().to_owned()
-    }
-
-    async fn see(&self, what: &str, arguments: &[&str], sees: impl Fn(&str) -> bool) {
-        eventually(what, Duration::from_mins(1), async || sees(&self.says(arguments)).then_some(()))
-            .await
-            .unwrap_or_else(|late| panic!("{late}: {}", self.says(arguments)));
-    }
-}
-
-impl Drop for Up {
-    fn drop(&mut self) {
-        drop(Command::new("kill").args(["-INT", &self.child.id().to_string()]).status());
-        drop(self.child.wait());
-    }
-}
+use self::support::up::Up;
 
 fn code(output: &Output) -> i32 {
     output.status.code().unwrap()

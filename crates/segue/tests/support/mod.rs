@@ -4,10 +4,12 @@
 // does not know a helper of tests for one.
 #![allow(dead_code, clippy::unwrap_used, clippy::panic)]
 
+pub mod up;
+
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Child, Command, Output},
 };
 
 /// The top of the repository.
@@ -30,6 +32,25 @@ pub fn stderr(output: &Output) -> String {
 
 pub fn read(file: &str) -> String {
     fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+/// What Ctrl-C does.
+pub fn interrupt(child: &Child) {
+    let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+/// The command lines of the processes that have this in their command line or in their environment.
+pub fn processes_with(text: &str) -> Vec<String> {
+    let holds = |file: &Path| {
+        fs::read(file).is_ok_and(|bytes| bytes.windows(text.len()).any(|part| part == text.as_bytes()))
+    };
+    let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok).map(|entry| entry.path());
+    processes
+        .filter(|process| ["cmdline", "environ"].iter().any(|file| holds(&process.join(file))))
+        .filter_map(|process| fs::read(process.join("cmdline")).ok())
+        .map(|line| String::from_utf8_lossy(&line).replace('\0', " "))
+        .collect()
 }
 
 /// The files below a folder whose names end so, as paths from the top.
