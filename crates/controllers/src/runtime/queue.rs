@@ -54,6 +54,8 @@ pub(super) struct Queue {
     running: BTreeSet<Job>,
     /// Those that wait for what is outside.
     outside: BTreeSet<Job>,
+    /// Those that ran while what is outside changed: they may have looked at it before.
+    overtaken: BTreeSet<Job>,
     failures: BTreeMap<Job, u32>,
 }
 
@@ -66,6 +68,7 @@ impl Queue {
 
     /// What is outside has changed.
     pub(super) fn outside_changed(&mut self, now: Time) {
+        self.overtaken.extend(self.running.iter().cloned());
         for job in std::mem::take(&mut self.outside) {
             self.add(job, now);
         }
@@ -89,9 +92,12 @@ impl Queue {
     /// It has ended. Nothing says that it failed.
     pub(super) fn done(&mut self, job: Job, result: Option<Next>, now: Time) {
         self.running.remove(&job);
+        let overtaken = self.overtaken.remove(&job);
         if let Some(next) = result {
             self.failures.remove(&job);
-            if next.outside {
+            if next.outside && overtaken {
+                self.add(job.clone(), now);
+            } else if next.outside {
                 self.outside.insert(job.clone());
             }
             if let Some(at) = next.at {
@@ -166,5 +172,24 @@ mod tests {
         queue.done(job("a"), Some(Next::default()), at(9));
         queue.outside_changed(at(10));
         assert_eq!(queue.take(at(10)), None);
+    }
+
+    #[test]
+    fn what_changes_outside_during_a_look_is_looked_at_once_more() {
+        let waits = Some(Next { at: None, outside: true });
+        let mut queue = Queue::default();
+        queue.add(job("a"), at(0));
+        queue.take(at(0));
+        queue.outside_changed(at(1));
+        queue.done(job("a"), waits, at(2));
+        assert_eq!(queue.take(at(2)), Some(job("a")));
+        queue.done(job("a"), waits, at(3));
+        assert_eq!(queue.take(at(3)), None);
+        // Who does not wait for it is left alone.
+        queue.outside_changed(at(4));
+        assert_eq!(queue.take(at(4)), Some(job("a")));
+        queue.outside_changed(at(5));
+        queue.done(job("a"), Some(Next::default()), at(6));
+        assert_eq!(queue.take(at(9)), None);
     }
 }
