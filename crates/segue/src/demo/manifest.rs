@@ -11,7 +11,7 @@ pub(super) const REPLICAS: usize = 4;
 
 /// How long a stream of so many tokens is: longer than any grace period, as answers of models are.
 pub(super) const TOKEN_MILLIS: u32 = 200;
-pub(super) const TOKENS: u32 = 30;
+pub(super) const TOKENS: u32 = 20;
 
 /// How the new version takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -63,7 +63,7 @@ pub(super) struct Service {
 impl Service {
     /// The manifest of a version. The variable makes it one, as it would with a real server.
     ///
-    /// A pod that is told to end has 2 seconds: a stream takes 6, so nothing but the drain protects it.
+    /// A pod that is told to end has 2 seconds: a stream takes 4, so nothing but the drain protects it.
     pub(super) fn manifest(&self, version: &str) -> Value {
         json!({
             "apiVersion": "segue.dev/v1alpha1",
@@ -80,7 +80,7 @@ impl Service {
                         "command": [self.program.to_string_lossy(), "model-server"],
                         "args": [
                             "--version=$(MODEL_VERSION)",
-                            "--load-seconds=2",
+                            "--load-seconds=3",
                             "--latency-millis=20",
                             format!("--token-gap-millis={TOKEN_MILLIS}"),
                             format!("--port={}", self.port),

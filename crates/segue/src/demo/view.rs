@@ -8,7 +8,10 @@ use gateway::{Snapshot, load::Tallied};
 use super::{manifest::REPLICAS, watch::Known};
 
 /// How many of the last steps are shown.
-const STEPS: usize = 5;
+const STEPS: usize = 8;
+
+/// How wide all of the traffic is drawn.
+const BAR: usize = 20;
 
 /// Something that changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,13 +50,8 @@ pub(super) fn percent(pods: usize) -> usize {
 
 /// What the service is doing, in the words of its status.
 pub(super) fn doing(status: &ModelDeploymentStatus) -> Option<String> {
-    status.message.clone().or_else(|| waiting(status).map(|wait| format!("waits for {wait}")))
-}
-
-/// What it waits for.
-fn waiting(status: &ModelDeploymentStatus) -> Option<String> {
-    let wait = status.rollout.as_ref()?.waiting_for.as_ref()?;
-    Some(format!("{} ({})", wait.subject, wait.reason))
+    let wait = || Some(status.rollout.as_ref()?.waiting_for.as_ref()?.subject.clone());
+    status.message.clone().or_else(wait)
 }
 
 /// How many requests failed because of the platform, and how many of them had begun to be answered.
@@ -105,6 +103,11 @@ impl Paint {
     fn dim(self, text: &str) -> String {
         self.with("2", text)
     }
+
+    /// What belongs to one version, the older first.
+    fn version(self, place: usize, text: &str) -> String {
+        self.with(["36", "35"][place % 2], text)
+    }
 }
 
 /// Seconds, to a tenth.
@@ -118,10 +121,10 @@ pub(super) fn render(view: &View, paint: Paint) -> Vec<String> {
     let mut lines = vec![
         format!("{:>7}  {}", seconds(view.elapsed), view.act),
         String::new(),
-        paint.dim("version     replicas   capacity      traffic in percent          in flight"),
-        paint.dim("                       asked ready   desired applied observed"),
+        paint.dim(&format!("{:<35}traffic", "version units")),
     ];
-    lines.extend(known.status.versions.iter().map(version));
+    let versions = known.status.versions.iter().enumerate();
+    lines.extend(versions.map(|(place, shown)| version(place, shown, paint)));
     let (pods, peak) = (known.pods.len(), known.peak);
     let fares = format!("failed {}, app errors {}", failures(load), load.app_errors);
     let well = load.lost() + load.app_errors == 0;
@@ -133,10 +136,6 @@ pub(super) fn render(view: &View, paint: Paint) -> Vec<String> {
         format!("requests  {}, {} a second, {} in flight", load.requests(), view.rate, view.in_flight),
         format!("          {fares}"),
         format!("rollout   {}", doing(&known.status).unwrap_or_else(|| "nothing to do".to_owned())),
-        format!(
-            "waits     {}",
-            waiting(&known.status).map_or_else(|| "for nothing".to_owned(), |wait| format!("for {wait}"))
-        ),
         String::new(),
     ]);
     let first = view.steps.len().saturating_sub(STEPS);
@@ -149,18 +148,33 @@ pub(super) fn line(step: &Step) -> String {
     format!("{:>7}  {}", seconds(step.at), step.what)
 }
 
-fn version(version: &VersionStatus) -> String {
-    let VersionStatus { name, capacity, traffic, replicas, .. } = version;
-    let known = |number: Option<i64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
-    format!(
-        "{name:<11} {replicas:>8}   {:>5} {:>5}   {:>7} {:>7} {:>8}   {:>9}",
-        capacity.asked,
-        capacity.ready,
-        traffic.desired,
-        known(traffic.applied.map(i64::from)),
-        known(traffic.observed.map(i64::from)),
-        known(version.in_flight),
-    )
+/// A version: a mark for each of its units, and as much of a bar as it has of the traffic.
+fn version(place: usize, version: &VersionStatus, paint: Paint) -> String {
+    let VersionStatus { name, capacity, traffic, in_flight, .. } = version;
+    let count = |number: i32| usize::try_from(number).unwrap_or_default();
+    let (ready, live, asked) = (count(capacity.ready), count(version.replicas), count(capacity.asked));
+    let leaving = live.saturating_sub(asked.max(ready));
+    let starting = live.saturating_sub(ready + leaving);
+    let marks = format!("{}{}{}", "■".repeat(ready), "□".repeat(starting), "▫".repeat(leaving));
+    let rest = match (starting, leaving) {
+        (0, 0) => String::new(),
+        (0, leaving) => format!(", {leaving} leaving"),
+        (starting, 0) => format!(", {starting} starting"),
+        (starting, leaving) => format!(", {starting} + {leaving}"),
+    };
+    let units = format!("{ready} ready{rest}");
+    // What the gateway does; what it was asked to do may be ahead of it.
+    let applied = traffic.applied.unwrap_or_default();
+    let share = if applied == traffic.desired {
+        format!("{applied} %")
+    } else {
+        format!("{applied} → {} %", traffic.desired)
+    };
+    let bar = "█".repeat(count(applied) * BAR / 100);
+    let in_flight = in_flight.map_or_else(String::new, |requests| format!("{requests} in flight"));
+    let (marks, bar) = (format!("{marks:<6}"), format!("{bar:<BAR$}"));
+    let (marks, bar) = (paint.version(place, &marks), paint.version(place, &bar));
+    format!("{name:<7} {marks} {units:<20}{bar} {share:>10} {in_flight:>12}").trim_end().to_owned()
 }
 
 #[cfg(test)]
@@ -202,17 +216,18 @@ mod tests {
         let expected = "
  12.3 s  v2 takes over
 
-version     replicas   capacity      traffic in percent          in flight
-                       asked ready   desired applied observed
-v1                 4       4     4       100     100       99           7
-v2                 1       1     0         0       -        -           -
+version units                      traffic
+v1      ■■■■   4 ready             ████████████████████      100 %  7 in flight
+v2      □      0 ready, 1 starting                             0 %
 
 pods      5, 125 % of 4 replicas; peak 150 %
 requests  700, 60 a second, 9 in flight
           failed 0, app errors 0: good
 rollout   bringing up 1 unit of v2
-waits     for 1 unit of v2 (NotReady)
 
+  1.0 s  step 1
+  2.0 s  step 2
+  3.0 s  step 3
   4.0 s  step 4
   5.0 s  step 5
   6.0 s  step 6
@@ -222,11 +237,28 @@ waits     for 1 unit of v2 (NotReady)
     }
 
     #[test]
+    fn what_is_on_its_way_is_shown_beside_what_is() {
+        let shown = |asked: i32, live: i32, ready: i32, applied: i32, desired: i32| {
+            let status = json!({"name": "v1", "revision": 1, "capacity": {"asked": asked, "granted": live, "ready": ready},
+                "replicas": live, "traffic": {"desired": desired, "applied": applied}, "readyReplicas": ready,
+                "inFlight": 16});
+            version(0, &serde_json::from_value(status).unwrap(), Paint(false))
+        };
+        let leaving = "v1      ■■■▫   3 ready, 1 leaving  ███████████████       75 → 50 % 16 in flight";
+        assert_eq!(shown(3, 4, 3, 75, 50), leaving);
+        // A line of just 80 would lose its last letter to what clears the rest of it.
+        assert_eq!(leaving.chars().count(), 79);
+        assert!(shown(4, 4, 2, 100, 100).starts_with("v1      ■■□□   2 ready, 2 starting "));
+        // One that goes may still be ready for a moment.
+        assert!(shown(3, 4, 4, 75, 75).starts_with("v1      ■■■■   4 ready   "));
+    }
+
+    #[test]
     fn what_is_bad_is_said_and_not_only_coloured() {
         let mut view = view();
         (view.load.failed, view.load.truncated) = (2, 5);
-        let strip =
-            |line: &String| line.replace("\x1b[1;31m", "").replace("\x1b[2m", "").replace("\x1b[0m", "");
+        let colours = ["1;31", "2", "0", "36", "35"].map(|code| format!("\x1b[{code}m"));
+        let strip = |line: &String| colours.iter().fold(line.clone(), |line, code| line.replace(code, ""));
         let coloured = render(&view, Paint(true));
         assert!(coloured.iter().any(|line| line.contains("\x1b[1;31m")));
         let plain: Vec<String> = coloured.iter().map(strip).collect();
