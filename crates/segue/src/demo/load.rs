@@ -8,7 +8,7 @@ use tokio::{sync::watch, task::JoinSet};
 use super::manifest::{NAME, TOKEN_MILLIS, TOKENS};
 
 /// How many long streams there are at any time: enough that each replica that leaves has some.
-const STREAMS: u32 = 16;
+const STREAMS: u32 = 24;
 
 /// How long after the other they begin, so that at any moment some have just begun.
 const APART: Duration = Duration::from_millis((TOKENS * TOKEN_MILLIS / STREAMS) as u64);

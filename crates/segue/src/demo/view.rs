@@ -163,14 +163,14 @@ fn version(place: usize, version: &VersionStatus, paint: Paint) -> String {
         (starting, leaving) => format!(", {starting} + {leaving}"),
     };
     let units = format!("{ready} ready{rest}");
-    // What the gateway does; what it was asked to do may be ahead of it.
-    let applied = traffic.applied.unwrap_or_default();
-    let share = if applied == traffic.desired {
-        format!("{applied} %")
-    } else {
-        format!("{applied} → {} %", traffic.desired)
+    // What the gateway does; what it was asked to do counts when it has confirmed it.
+    let desired = traffic.desired;
+    let bar = |block: &str, share: i32| block.repeat(count(share) * BAR / 100);
+    let (bar, share) = match traffic.applied {
+        Some(applied) if applied == desired => (bar("█", applied), format!("{applied} %")),
+        Some(applied) => (bar("█", applied), format!("{applied} → {desired} %")),
+        None => (bar("░", desired), format!("→ {desired} %")),
     };
-    let bar = "█".repeat(count(applied) * BAR / 100);
     let in_flight = in_flight.map_or_else(String::new, |requests| format!("{requests} in flight"));
     let (marks, bar) = (format!("{marks:<6}"), format!("{bar:<BAR$}"));
     let (marks, bar) = (paint.version(place, &marks), paint.version(place, &bar));
@@ -218,7 +218,7 @@ mod tests {
 
 version units                      traffic
 v1      ■■■■   4 ready             ████████████████████      100 %  7 in flight
-v2      □      0 ready, 1 starting                             0 %
+v2      □      0 ready, 1 starting                           → 0 %
 
 pods      5, 125 % of 4 replicas; peak 150 %
 requests  700, 60 a second, 9 in flight
