@@ -8,6 +8,7 @@ mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kube::ResourceExt;
 use planner::{
     Reason, Time,
     sets::{self, State},
@@ -15,7 +16,10 @@ use planner::{
 };
 
 use self::observe::{Found, Observed};
-use crate::runtime::{Context, Error, Key, Next};
+use crate::{
+    labels,
+    runtime::{Context, Error, Key, Next},
+};
 
 /// What is done next, for the set and for each group that the set leaves alone.
 #[derive(Debug)]
@@ -45,6 +49,7 @@ pub(crate) async fn reconcile(context: &Context, key: &Key) -> Result<Next, Erro
         Found::Set(observed) => observed,
     };
     let decision = decide(&observed, now);
+    confirm_failures(context, &observed, &decision).await?;
     let written = write_status(context, &observed, &decision, now).await?;
     act::act(context, &observed, &decision, written, now).await?;
     let mut used: Vec<units::Revision> = observed.groups.values().map(|group| group.unit.revision).collect();
@@ -68,6 +73,19 @@ fn decide(observed: &Observed, now: Time) -> Decision {
     let empty = |place: &u32| observed.groups.get(place).is_some_and(|group| group.pods.is_empty());
     let forgotten = deleted.filter(empty).collect();
     Decision { set, groups, forgotten }
+}
+
+/// A group that is made again loses what it has: its failure must be one, and not a pod that we have not heard of yet.
+async fn confirm_failures(context: &Context, observed: &Observed, decision: &Decision) -> Result<(), Error> {
+    for (place, (ops, _)) in &decision.groups {
+        let fails = ops.iter().any(|op| matches!(op, units::Op::RecordRecreation { .. }));
+        if let Some(group) = observed.groups.get(place).filter(|_| fails) {
+            let name = observed.set.name_any();
+            let labels = format!("{}={name},{}={place}", labels::SET_NAME, labels::GROUP_INDEX);
+            context.are_current(&Key::of(observed.set.as_ref()), &labels, &group.pods).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes the status if it differs, before anything is done: what must be remembered is in it, and whoever decided

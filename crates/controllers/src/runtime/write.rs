@@ -1,13 +1,13 @@
 //! Every write, each on the condition that its object is still the one that was looked at.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use http::Request;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::{List, api::core::v1::Pod};
 use kube::{
     Client, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
     core::request,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -137,7 +137,10 @@ impl Context {
                 if !owners.iter().any(|reference| reference.uid == owner) {
                     return Err(Error::Foreign { kind: kind::<K>(), key: key.clone() });
                 }
-                self.learned(News::Written(there));
+                // Somebody made it whom we have not heard of yet. It is not learnt here: one object that is newer than
+                // those around it would look as if they were gone.
+                let Attempt { verb, kind, .. } = attempt;
+                return Err(Error::Stale { verb, kind, key: key.clone() });
             }
             Err(failed) => return Err(failed.into_error(&attempt)),
         }
@@ -206,7 +209,6 @@ impl Context {
         let request = requests::<K>(&key).get(&key.name, &kube::api::GetParams::default());
         let object: K = self.send(&attempt, request).await.map_err(|failed| failed.into_error(&attempt))?;
         let same = object.uid() == live.uid() && object.meta().generation == live.meta().generation;
-        self.learned(News::Written(object));
         let Attempt { verb, kind, .. } = attempt;
         if same { Ok(()) } else { Err(Error::Stale { verb, kind, key }) }
     }
@@ -214,6 +216,21 @@ impl Context {
     /// Takes a pod away without waiting for its node, which is lost.
     pub async fn release(&self, live: &Pod) -> Result<(), Error> {
         self.delete_within(live, false, Some(0)).await
+    }
+
+    /// Whether the pods with these labels are still those that were looked at, asked of the API itself: before a failure
+    /// is answered that may only be something not heard of yet.
+    pub async fn are_current(&self, owner: &Key, labels: &str, pods: &[Arc<Pod>]) -> Result<(), Error> {
+        let attempt = Attempt { verb: "look at the pods of", kind: "LeaderWorkerSet", key: owner };
+        let request = requests::<Pod>(owner).list(&ListParams::default().labels(labels));
+        let list: List<Pod> =
+            self.send(&attempt, request).await.map_err(|failed| failed.into_error(&attempt))?;
+        let versions = |pods: &mut dyn Iterator<Item = &Pod>| -> BTreeSet<Option<String>> {
+            pods.map(ResourceExt::resource_version).collect()
+        };
+        let same = versions(&mut list.items.iter()) == versions(&mut pods.iter().map(AsRef::as_ref));
+        let Attempt { verb, kind, .. } = attempt;
+        if same { Ok(()) } else { Err(Error::Stale { verb, kind, key: owner.clone() }) }
     }
 
     /// Deletes the object that was looked at. With `exactly`, only if it has not changed since.

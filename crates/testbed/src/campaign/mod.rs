@@ -6,6 +6,7 @@
 
 mod clock;
 mod fault;
+mod handover;
 mod judge;
 mod run;
 mod workload;

@@ -19,6 +19,7 @@ use tokio::{
 use super::{
     clock,
     fault::{Plan, Shared, Way},
+    handover::{History, acknowledge},
     judge::{Allowed, Judge},
     workload::{Step, Workload},
 };
@@ -73,7 +74,7 @@ pub fn run(workload: &Workload, plan: &Plan, seed: u64) -> Outcome {
 }
 
 async fn tell(workload: &Workload, plan: &Plan, seed: u64) -> Outcome {
-    let mut run = match Run::begin(plan, seed).await {
+    let mut run = match Run::begin(workload.is_deployment(), plan, seed).await {
         Ok(run) => run,
         Err(error) => return Outcome { violations: vec![error], ..Outcome::default() },
     };
@@ -91,6 +92,9 @@ struct Run {
     client: Client,
     shared: Arc<Shared>,
     judge: Judge,
+    history: History,
+    /// The story is of a deployment, not of a set.
+    deployment: bool,
     violations: Vec<String>,
     leaders: Leaders,
     wanted: Option<Allowed>,
@@ -105,7 +109,7 @@ struct Leaders {
 }
 
 impl Run {
-    async fn begin(plan: &Plan, seed: u64) -> Result<Self, String> {
+    async fn begin(deployment: bool, plan: &Plan, seed: u64) -> Result<Self, String> {
         let world = Seeded::new(seed, clock::begin());
         let store = store::Store::memory(store::History::default());
         let server = Server::new(store, Arc::new(world), Vec::new());
@@ -113,10 +117,22 @@ impl Run {
         let client = Client::new(InProcess::new(server.clone()), "default");
         // Only what the story is about: controllers do without the others, and each takes time to be made.
         apply(&client, &api::leaderworkerset::KIND.crd()).await?;
+        if deployment {
+            apply(&client, &api::modeldeployment::KIND.crd()).await?;
+            for crd in gateway::crds() {
+                apply(&client, &crd).await?;
+            }
+        }
         let judge = Judge::default();
         let mut helpers = JoinSet::new();
         helpers.spawn(server.clone().keep_collecting());
-        helpers.spawn(judge.clone().follow(client.clone()));
+        let history = History::default();
+        if deployment {
+            helpers.spawn(history.clone().follow(client.clone()));
+            helpers.spawn(acknowledge(client.clone()));
+        } else {
+            helpers.spawn(judge.clone().follow(client.clone()));
+        }
         let pace = Pace {
             ready_after: |pod| {
                 Duration::from_secs(1 + u64::from(pod.name_any().bytes().last().unwrap_or(0) % 3))
@@ -133,6 +149,8 @@ impl Run {
             client,
             shared,
             judge,
+            history,
+            deployment,
             violations,
             leaders,
             wanted: None,
@@ -166,15 +184,24 @@ impl Run {
             Step::Delete => {
                 self.judge.allow(Allowed::deleting());
                 self.wanted = None;
-                let sets = self.sets();
-                sets.delete("x", &DeleteParams::default()).await.map(drop).map_err(|error| error.to_string())
+                let (api, name) = (self.subject(), self.name());
+                api.delete(name, &DeleteParams::default()).await.map(drop).map_err(|error| error.to_string())
             }
         }
     }
 
-    fn sets(&self) -> Api<DynamicObject> {
-        let kind = GroupVersionKind::gvk("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet");
+    /// What the story is about.
+    fn subject(&self) -> Api<DynamicObject> {
+        let kind = if self.deployment {
+            GroupVersionKind::gvk("segue.dev", "v1alpha1", "ModelDeployment")
+        } else {
+            GroupVersionKind::gvk("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet")
+        };
         Api::default_namespaced_with(self.client.clone(), &ApiResource::from_gvk(&kind))
+    }
+
+    fn name(&self) -> &'static str {
+        if self.deployment { "chat" } else { "x" }
     }
 
     async fn until(&self, what: &str, mut done: impl FnMut(&Self) -> bool) -> Result<(), String> {
@@ -203,7 +230,7 @@ impl Run {
                 _ => quiet_since = Some((clock::now(), state)),
             }
             if clock::now() > deadline {
-                let set = self.sets().get_opt("x").await.ok().flatten();
+                let set = self.subject().get_opt(self.name()).await.ok().flatten();
                 let status = set.map(|set| set.data["status"].clone()).unwrap_or_default();
                 return Err(format!("L1: not settled after {PATIENCE:?}: {status}"));
             }
@@ -218,8 +245,15 @@ impl Run {
     async fn is_settled(&self) -> bool {
         let pods: Api<Pod> = Api::default_namespaced(self.client.clone());
         let Ok(pods) = pods.list(&ListParams::default()).await else { return false };
-        match self.sets().get_opt("x").await {
+        match self.subject().get_opt(self.name()).await {
             Ok(None) => pods.items.is_empty(),
+            Ok(Some(deployment)) if self.deployment => {
+                let (spec, status) = (&deployment.data["spec"], &deployment.data["status"]);
+                status["observedGeneration"].as_i64() == deployment.metadata.generation
+                    && status["phase"] == "Idle"
+                    && status["readyReplicas"] == spec["replicas"]
+                    && Some(pods.items.len() as u64) == spec["replicas"].as_u64()
+            }
             Ok(Some(set)) => {
                 let (spec, status) = (&set.data["spec"], &set.data["status"]);
                 let replicas = spec["replicas"].as_u64().unwrap_or(1);
@@ -251,6 +285,7 @@ impl Run {
             leaders.end().await;
         }
         self.violations.extend(self.judge.violations());
+        self.violations.extend(self.history.violations());
         self.violations.extend(self.shared.violations());
         self.violations.dedup();
         let end = end_state(&self.client).await;
@@ -340,6 +375,9 @@ async fn end_state(client: &Client) -> BTreeMap<String, Value> {
         ("", "v1", "Service"),
         ("apps", "v1", "ControllerRevision"),
         ("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"),
+        ("segue.dev", "v1alpha1", "ModelDeployment"),
+        ("gateway.networking.k8s.io", "v1", "HTTPRoute"),
+        ("gateway.networking.k8s.io", "v1", "Gateway"),
     ];
     let mut end = BTreeMap::new();
     for (group, version, kind) in kinds {
@@ -348,12 +386,14 @@ async fn end_state(client: &Client) -> BTreeMap<String, Value> {
         for object in api.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default() {
             let mut meta = object.metadata.clone();
             // A digest of what was applied, owner included: uids differ from seed to seed.
-            meta.annotations.get_or_insert_default().remove("segue.dev/applied");
+            for varies in ["segue.dev/applied", "segue.dev/weighed-at"] {
+                meta.annotations.get_or_insert_default().remove(varies);
+            }
             let mut seen = json!({
                 "labels": meta.labels, "annotations": meta.annotations, "going": meta.deletion_timestamp.is_some(),
                 "spec": object.data["spec"], "data": object.data["data"],
             });
-            if kind == "LeaderWorkerSet" {
+            if matches!(kind, "LeaderWorkerSet" | "ModelDeployment") {
                 seen["status"] = object.data["status"].clone();
                 forget_times(&mut seen["status"]);
                 // A revision that was never rolled out fully may have been skipped: which one comes before is told by
@@ -366,10 +406,24 @@ async fn end_state(client: &Client) -> BTreeMap<String, Value> {
     end
 }
 
+/// Fields that hold a time, or count what depends on it.
+const TIMES: [&str; 10] = [
+    "lastTransitionTime",
+    "time",
+    "startedAt",
+    "finishedAt",
+    "stepSince",
+    "movedAt",
+    "progressedAt",
+    "since",
+    "deadline",
+    "mostReady",
+];
+
 fn forget_times(value: &mut Value) {
     match value {
         Value::Object(fields) => {
-            fields.retain(|name, _| !matches!(name.as_str(), "lastTransitionTime" | "time"));
+            fields.retain(|name, _| !TIMES.contains(&name.as_str()));
             fields.values_mut().for_each(forget_times);
         }
         Value::Array(items) => items.iter_mut().for_each(forget_times),

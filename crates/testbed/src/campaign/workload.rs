@@ -27,6 +27,13 @@ pub struct Workload {
     pub(super) steps: Vec<Step>,
 }
 
+impl Workload {
+    /// Whether it is about a deployment, not about a set.
+    pub(super) fn is_deployment(&self) -> bool {
+        matches!(self.steps.first(), Some(Step::Apply(object)) if object["kind"] == "ModelDeployment")
+    }
+}
+
 /// What is said of a set besides its image.
 #[derive(Clone, Copy)]
 struct Shape {
@@ -74,8 +81,77 @@ fn set(image: &str, shape: Shape) -> Step {
 pub fn workloads(kind: &str) -> Vec<Workload> {
     match kind {
         "lws" => sets(),
+        "modeldeployment" => deployments(),
         _ => Vec::new(),
     }
+}
+
+fn deployment(image: &str, replicas: u32, strategy: &Value) -> Step {
+    Step::Apply(json!({
+        "apiVersion": "segue.dev/v1alpha1",
+        "kind": "ModelDeployment",
+        "metadata": {"name": "chat"},
+        "spec": {
+            "replicas": replicas,
+            "workload": {"type": "Pod", "pod": {"spec": {"containers": [{"name": "c", "image": image}]}}},
+            "traffic": {
+                "ports": [{"name": "http", "port": 8000}],
+                "drainSeconds": 1,
+                "settleSeconds": 1,
+                "gateway": {"className": "other"},
+            },
+            "strategy": strategy,
+        },
+    }))
+}
+
+fn deployments() -> Vec<Workload> {
+    let story = |name, steps: Vec<Step>| Workload { name, steps };
+    let rolling = json!({"type": "Rolling", "rolling": {"maxSurge": 1, "maxUnavailable": 0}});
+    let incremental = json!({"type": "Incremental", "incremental": {
+        "maxSurgePercent": 25, "stepSizePercent": 25, "intervalSeconds": 2,
+    }});
+    let one = |strategy: &Value| deployment("one", 3, strategy);
+    let two = |strategy: &Value| deployment("two", 3, strategy);
+    vec![
+        story("deploy", vec![one(&rolling), Step::Settle]),
+        story("hand over, rolling", vec![one(&rolling), Step::Settle, two(&rolling), Step::Settle]),
+        story(
+            "hand over, incremental",
+            vec![one(&incremental), Step::Settle, two(&incremental), Step::Settle],
+        ),
+        story(
+            "hand back midway",
+            vec![one(&rolling), Step::Settle, two(&rolling), Step::After(25), one(&rolling), Step::Settle],
+        ),
+        story(
+            "a third version midway",
+            vec![
+                one(&rolling),
+                Step::Settle,
+                two(&rolling),
+                Step::After(25),
+                deployment("three", 3, &rolling),
+                Step::Settle,
+            ],
+        ),
+        story(
+            "scale midway",
+            vec![
+                one(&incremental),
+                Step::Settle,
+                two(&incremental),
+                Step::After(25),
+                deployment("two", 4, &incremental),
+                Step::Settle,
+            ],
+        ),
+        story("scale", vec![one(&rolling), Step::Settle, deployment("one", 1, &rolling), Step::Settle]),
+        story(
+            "delete a deployment",
+            vec![one(&rolling), Step::Settle, two(&rolling), Step::After(25), Step::Delete, Step::Settle],
+        ),
+    ]
 }
 
 fn sets() -> Vec<Workload> {
