@@ -17,7 +17,12 @@ const RUN_BY_CI: [&str; 6] = [
 ];
 
 /// Commands that take long and change nothing: their results are in the documents.
-const RUN_BY_HAND: [&str; 2] = ["cargo test -p planner -- --nocapture", "crates/planner/planted"];
+const RUN_BY_HAND: [&str; 4] = [
+    "cargo test -p planner -- --nocapture",
+    "crates/planner/planted",
+    "cargo run --release -p testbed -- campaign --kind lws --seeds 20 -o json",
+    "cargo run --release -p testbed -- campaign --kind modeldeployment --seeds 20 -o json",
+];
 
 /// The arguments after `segue` or `cargo run --`, for a command that is ours.
 fn arguments(command: &str) -> Option<Vec<&str>> {

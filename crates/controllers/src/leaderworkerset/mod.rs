@@ -55,7 +55,7 @@ pub(crate) async fn reconcile(context: &Context, key: &Key) -> Result<Next, Erro
     let mut used: Vec<units::Revision> = observed.groups.values().map(|group| group.unit.revision).collect();
     used.extend([observed.spec.target, observed.spec.old]);
     revision::prune(context, &observed.set, &used).await?;
-    Ok(next(&observed, &decision))
+    Ok(next(&observed, &decision).after(now))
 }
 
 fn decide(observed: &Observed, now: Time) -> Decision {

@@ -45,7 +45,7 @@ pub(crate) async fn reconcile(context: &Context, key: &Key) -> Result<Next, Erro
     }
     // What was done is seen when it is looked at again; what was only written down is looked at by ourselves.
     let again = matches!(action, Action::EnterStep(_) | Action::Enter(_) | Action::Promote(_));
-    Ok(observed.next.until(reason.until).until(again.then_some(now)))
+    Ok(observed.next.until(reason.until).after(now).until(again.then_some(now)))
 }
 
 /// Writes the status if it says anything new, on the condition that nobody decided anything meanwhile.

@@ -38,6 +38,12 @@ impl Next {
     pub fn until(self, time: Option<Time>) -> Self {
         self.or(Self { at: time, outside: false })
     }
+
+    /// Without a time that has passed: looking again would find the same.
+    #[must_use]
+    pub fn after(self, now: Time) -> Self {
+        Self { at: self.at.filter(|at| *at > now), ..self }
+    }
 }
 
 /// The first wait after an error; it doubles with each in a row.
@@ -158,6 +164,12 @@ mod tests {
         queue.take(now);
         queue.done(job("a"), None, now);
         assert_eq!(queue.next(), Some(now + BACK_OFF_START));
+    }
+
+    #[test]
+    fn a_time_that_has_passed_is_no_reason_to_look_again() {
+        let next = Next::default().until(Some(at(3)));
+        assert_eq!((next.after(at(2)).at, next.after(at(3)).at), (Some(at(3)), None));
     }
 
     #[test]

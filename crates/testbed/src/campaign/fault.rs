@@ -87,6 +87,8 @@ pub struct Plan {
     pub seeing: Seeing,
     /// There are two of them all the time.
     pub two_leaders: bool,
+    /// Versions get traffic before they are ready, on purpose: the judge must see that.
+    pub without_gate: bool,
 }
 
 impl Plan {
@@ -111,7 +113,7 @@ impl Plan {
             cut: (random.u8(..4) == 0).then(|| random.u64(3..=12)),
             old_lists: if random.u8(..3) == 0 { random.u64(1..=30) } else { 0 },
         };
-        Self { faults, seeing, two_leaders: random.u8(..4) == 0 }
+        Self { faults, seeing, two_leaders: random.u8(..4) == 0, without_gate: false }
     }
 }
 
@@ -169,7 +171,7 @@ impl Shared {
     /// From now on everything works and is seen at once.
     pub(super) fn heal(&self) {
         let mut state = self.state();
-        state.plan = Plan { two_leaders: state.plan.two_leaders, ..Plan::default() };
+        state.plan = Plan::default();
     }
 
     pub(super) fn is_dead(&self, incarnation: u32) -> bool {

@@ -252,7 +252,7 @@ pub(super) async fn acknowledge(client: Client) {
                     })
                 };
                 let status = serde_json::json!({"status": {"parents": [{
-                    "parentRef": {"name": "chat"},
+                    "parentRef": route.data["spec"]["parentRefs"][0],
                     "controllerName": "example.com/gateway",
                     "conditions": [condition("Accepted"), condition("ResolvedRefs")],
                 }]}});

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use apiserver::{InProcess, Server, store, world::Seeded};
-use controllers::{Nothing, Settings};
+use controllers::{Nothing, Protections, Settings};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client, ResourceExt,
@@ -142,7 +142,7 @@ impl Run {
         };
         let kubelet = Kubelet::at_pace(client.clone(), pace);
         let shared = Shared::new(plan.clone(), seed);
-        let leaders = Leaders::begin(&server, &shared, if plan.two_leaders { 2 } else { 1 });
+        let leaders = Leaders::begin(&server, &shared, plan);
         let violations = Vec::new();
         Ok(Self {
             server,
@@ -277,7 +277,7 @@ impl Run {
         self.leaders.end().await;
         if self.violations.is_empty() {
             let calm = Shared::new(Plan::default(), 0);
-            let leaders = Leaders::begin(&self.server, &calm, 1);
+            let leaders = Leaders::begin(&self.server, &calm, &Plan::default());
             tokio::time::sleep(Duration::from_mins(2)).await;
             if calm.writes() > 0 {
                 self.violations.push(format!("P1: {} writes where nothing changes", calm.writes()));
@@ -296,9 +296,12 @@ impl Run {
 }
 
 impl Leaders {
-    fn begin(server: &Server, shared: &Arc<Shared>, count: u32) -> Self {
+    fn begin(server: &Server, shared: &Arc<Shared>, plan: &Plan) -> Self {
         let (stop, stopped) = watch::channel(false);
-        let keeping = tokio::spawn(keep(server.clone(), Arc::clone(shared), count, stopped));
+        let count = if plan.two_leaders { 2 } else { 1 };
+        let protections = Protections { gate: !plan.without_gate, ..Protections::default() };
+        let settings = Settings { embedded: true, clock: clock::now, protections, ..Settings::default() };
+        let keeping = tokio::spawn(keep(server.clone(), Arc::clone(shared), count, settings, stopped));
         Self { stop, keeping }
     }
 
@@ -311,17 +314,23 @@ impl Leaders {
 }
 
 /// Keeps so many controllers running: where one died, another begins a little later, and knows nothing.
-async fn keep(server: Server, shared: Arc<Shared>, count: u32, mut stop: watch::Receiver<bool>) {
+async fn keep(
+    server: Server,
+    shared: Arc<Shared>,
+    count: usize,
+    settings: Settings,
+    mut stop: watch::Receiver<bool>,
+) {
     let mut last = 0;
     let mut running: BTreeMap<u32, JoinHandle<()>> = BTreeMap::new();
     loop {
-        while running.len() < count as usize {
+        while running.len() < count {
             last += 1;
             let way =
                 Way { api: InProcess::new(server.clone()), shared: Arc::clone(&shared), incarnation: last };
             let client = Client::new(way, "default");
-            let settings = Settings { embedded: true, clock: clock::now, ..Settings::default() };
-            let controllers = controllers::run(client, settings, Arc::new(Nothing::default()), stop.clone());
+            let controllers =
+                controllers::run(client, settings.clone(), Arc::new(Nothing::default()), stop.clone());
             running.insert(last, tokio::spawn(controllers));
         }
         tokio::select! {

@@ -1,0 +1,61 @@
+//! A slice of the campaigns: the rest is run by command (docs/faults.md).
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use testbed::campaign::{Fault, Plan, Report, What, Workload, campaign, run, workloads};
+
+fn story(kind: &str, name: &str) -> Workload {
+    workloads(kind).into_iter().find(|story| story.name == name).unwrap()
+}
+
+fn clean(report: &Report) {
+    assert!(report.is_clean(), "{:#?}", report.violations());
+}
+
+#[test]
+fn sets_keep_their_promises_under_random_plans() {
+    let stories = ["roll, one more", "roll back midway", "restart of a worker", "scale while rolling"]
+        .map(|name| story("lws", name));
+    let report = campaign(&stories, false, &(1..9));
+    clean(&report);
+    for fault in ["late event", "watch 410", "watch cut", "old list"] {
+        assert!(report.reached(fault) > 0, "{fault} was never reached: {}", report.json());
+    }
+}
+
+#[test]
+fn deployments_keep_their_promises_under_random_plans() {
+    let stories = ["hand over, rolling", "hand back midway"].map(|name| story("modeldeployment", name));
+    clean(&campaign(&stories, false, &(1..7)));
+}
+
+#[test]
+fn a_crash_around_any_write_changes_nothing() {
+    for (kind, name) in [("lws", "roll, single pods"), ("modeldeployment", "hand over, rolling")] {
+        let story = story(kind, name);
+        let reference = run(&story, &Plan::default(), 0);
+        let mut report = Report::default();
+        // Every write is hit by the campaign; here every seventh, before and after in turn.
+        for at in (1..=reference.writes).step_by(7) {
+            let what = if at % 2 == 0 { What::CrashBefore } else { What::CrashAfter };
+            let plan = Plan::one(Fault { at, what });
+            report.add(&format!("{name} with {plan}"), &run(&story, &plan, 0), Some(&reference));
+        }
+        clean(&report);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let story = story("lws", "roll, one more");
+    let plan = Plan::random(11, 100);
+    let (one, two) = (run(&story, &plan, 11), run(&story, &plan, 11));
+    assert_eq!((one.writes, &one.reached, &one.violations), (two.writes, &two.reached, &two.violations));
+}
+
+#[test]
+fn the_judge_sees_traffic_that_comes_too_early() {
+    let story = story("modeldeployment", "hand over, rolling");
+    let plan = Plan { without_gate: true, ..Plan::default() };
+    let outcome = run(&story, &plan, 0);
+    assert!(outcome.violations.iter().any(|it| it.starts_with("T3")), "{:?}", outcome.violations);
+}
