@@ -17,7 +17,7 @@ use tokio::{sync::watch, time::timeout};
 /// Every look is a little later than the one before.
 fn clock() -> Duration {
     static LOOKS: AtomicU64 = AtomicU64::new(0);
-    Duration::from_secs(1_767_225_600) + Duration::from_millis(LOOKS.fetch_add(1, Relaxed))
+    Duration::from_secs(1_767_225_601) + Duration::from_millis(LOOKS.fetch_add(1, Relaxed))
 }
 
 async fn client() -> Client {

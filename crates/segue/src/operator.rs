@@ -50,8 +50,8 @@ async fn operate(args: &Args) -> Result<Answer, Error> {
     output::print(&format!("Looks after LeaderWorkerSets and ModelDeployments of {server}\n"))?;
     let mut running = tokio::spawn(controllers::run(client, settings, Arc::new(Nothing::default()), stopped));
     // The lease is kept until the controllers have ended, so that nobody begins beside them.
-    let (give_back, mut given_back) = watch::channel(false);
-    let mut keeping = tokio::spawn(async move { claim.keep(&mut given_back).await });
+    let (hand_in, mut over) = watch::channel(false);
+    let mut keeping = tokio::spawn(async move { claim.keep(&mut over).await });
     tokio::select! {
         () = signals.told_to_stop() => {}
         _ = &mut keeping => {
@@ -62,7 +62,7 @@ async fn operate(args: &Args) -> Result<Answer, Error> {
     }
     stop.send_replace(true);
     running.await.map_err(|error| Error::up("stop", &error))?;
-    give_back.send_replace(true);
+    hand_in.send_replace(true);
     keeping.await.map_err(|error| Error::up("give the lease back", &error))?;
     Ok(Answer::Yes)
 }

@@ -86,8 +86,8 @@ async fn list<K: Followed>(api: &Api<K>, selector: Option<&str>) -> Result<(Stri
 
 /// Every change since a version, until the API says that it is too old or does not answer.
 async fn watch<K: Followed>(context: &Context, api: &Api<K>, selector: Option<&str>, mut version: String) {
-    let mut parameters = WatchParams::default();
-    parameters.label_selector = selector.map(ToOwned::to_owned);
+    let label_selector = selector.map(ToOwned::to_owned);
+    let parameters = WatchParams { label_selector, ..WatchParams::default() };
     loop {
         let Ok(events) = api.watch(&parameters, &version).await else { return };
         let mut events = pin!(events);
