@@ -18,7 +18,10 @@ use super::{
     route::{self, Route, Shares},
     version,
 };
-use crate::runtime::{Context, Error, timestamp};
+use crate::{
+    owner,
+    runtime::{Context, Error, Key, timestamp},
+};
 
 /// Does what was decided, after it was written down. First everything that traffic needs, then who gets it, then how
 /// much there is.
@@ -70,13 +73,19 @@ async fn reach(
             continue;
         }
         let name = version::service_name(&version::child_name(deployment, &version.hash));
-        apply_service(context, observed, &name, Some(&version.hash), None).await?;
+        // It belongs to its version, and goes with it: also one that a leader with an old view makes too late.
+        let owned_by = version.set.as_deref().map_or_else(|| owner(deployment.as_ref()), owner);
+        let (key, body) = route::service(deployment, &name, Some(&version.hash), None, owned_by.clone());
+        apply_service(context, observed, &owned_by.uid, &key, body).await?;
     }
     let shares = shares(observed, weights);
     let text = deployment.spec.traffic.gateway.is_none().then(|| route::to_text(&shares));
     let stable = stable(observed, action, weights);
     let hash = stable.and_then(|id| observed.version(id)).map(|version| version.hash.as_str());
-    apply_service(context, observed, &deployment.name_any(), hash, text.as_deref()).await?;
+    let owned_by = owner(deployment.as_ref());
+    let uid = owned_by.uid.clone();
+    let (key, body) = route::service(deployment, &deployment.name_any(), hash, text.as_deref(), owned_by);
+    apply_service(context, observed, &uid, &key, body).await?;
     preview(context, observed).await?;
     if let Some(class) = deployment.spec.traffic.gateway.as_ref().and_then(|it| it.class_name.as_deref()) {
         let (key, body) = route::gateway(deployment, class);
@@ -115,7 +124,10 @@ async fn preview(context: &Context, observed: &Observed) -> Result<(), Error> {
     let on_its_way =
         target.filter(|version| observed.seen.current.is_some_and(|current| current != version.id));
     if let Some(version) = on_its_way {
-        return apply_service(context, observed, &name, Some(&version.hash), None).await;
+        let owned_by = owner(observed.deployment.as_ref());
+        let uid = owned_by.uid.clone();
+        let (key, body) = route::service(&observed.deployment, &name, Some(&version.hash), None, owned_by);
+        return apply_service(context, observed, &uid, &key, body).await;
     }
     match observed.services.iter().find(|service| service.name_any() == name) {
         Some(service) => context.delete(service.as_ref(), true).await,
@@ -126,14 +138,12 @@ async fn preview(context: &Context, observed: &Observed) -> Result<(), Error> {
 async fn apply_service(
     context: &Context,
     observed: &Observed,
-    name: &str,
-    version: Option<&str>,
-    weights: Option<&str>,
+    owner: &str,
+    key: &Key,
+    body: Value,
 ) -> Result<(), Error> {
-    let (key, body) = route::service(&observed.deployment, name, version, weights);
-    let live = observed.services.iter().find(|service| service.name_any() == name);
-    let owner = observed.deployment.uid().unwrap_or_default();
-    context.apply::<Service>(&key, &owner, body, live.map(AsRef::as_ref)).await
+    let live = observed.services.iter().find(|service| service.name_any() == key.name);
+    context.apply::<Service>(key, owner, body, live.map(AsRef::as_ref)).await
 }
 
 fn shares(observed: &Observed, weights: &Weights) -> Shares {

@@ -106,7 +106,10 @@ impl Look<'_> {
             return Found::NotServed(deployment, "the strategy InPlace is not served yet; use another one");
         };
         let uid = deployment.uid().unwrap_or_default();
-        let services: Vec<Arc<Service>> = self.world.services.owned_by(&uid).cloned().collect();
+        let sets = versions.iter().filter_map(|version| version.set.as_ref()?.uid());
+        let owners: Vec<String> = sets.chain([uid.clone()]).collect();
+        let services: Vec<Arc<Service>> =
+            owners.iter().flat_map(|owner| self.world.services.owned_by(owner)).cloned().collect();
         let routes = Route::of(&uid, self.world);
         let mut next = Next::default();
         let (route, applied) = self.weights(&deployment, &versions, &services, &routes, &mut next);

@@ -6,6 +6,7 @@ use api::{
     gateway::{GRPCRoute, HTTPRoute},
     modeldeployment::{Gateway as Wish, ModelDeployment, Port, Protocol},
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt, api::ObjectMeta};
 use planner::{Time, handover::VersionId};
 use serde_json::{Value, json};
@@ -229,6 +230,7 @@ pub(super) fn service(
     name: &str,
     version: Option<&str>,
     weights: Option<&str>,
+    owned_by: OwnerReference,
 ) -> (Key, Value) {
     let key = Key::of(deployment).beside(name);
     let mut selector = json!({labels::DEPLOYMENT: deployment.name_any(), labels::WORKER_INDEX: "0"});
@@ -251,7 +253,7 @@ pub(super) fn service(
             "name": key.name,
             "namespace": key.namespace,
             "labels": labels_of(deployment, version),
-            "ownerReferences": [owner(deployment)],
+            "ownerReferences": [owned_by],
         },
         "spec": {"selector": selector, "ports": ports},
     });

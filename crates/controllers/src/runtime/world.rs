@@ -15,11 +15,11 @@ use k8s_openapi::api::{
     core::v1::{Node, Pod, Service},
     discovery::v1::EndpointSlice,
 };
-use kube::Resource;
+use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
 use super::{Key, Shelf, Who};
-use crate::endpoints;
+use crate::{endpoints, labels};
 
 /// Every object that is followed.
 #[derive(Debug, Default)]
@@ -107,6 +107,9 @@ followed!(ControllerRevision, revisions, |it: &Self, _: &World| owner(it));
 followed!(Service, services, |service: &Self, _: &World| {
     let mut concerned = owner(service);
     concerned.push((Who::Endpoints, Key::of(service)));
+    // That of a version belongs to the version, and is written by its deployment.
+    let deployment = service.labels().get(labels::DEPLOYMENT);
+    concerned.extend(deployment.map(|name| (Who::ModelDeployment, Key::of(service).beside(name))));
     concerned
 });
 followed!(EndpointSlice, slices, |slice: &Self, world: &World| {
