@@ -25,6 +25,8 @@ pub struct DataPlane {
     pub ready: BTreeMap<Key, u32>,
     /// Requests and connections so far, by Service.
     pub requests: BTreeMap<Key, u64>,
+    /// The same, of the last seconds.
+    pub lately: BTreeMap<Key, u64>,
     /// What every endpoint works on.
     pub endpoints: BTreeMap<IpAddr, Endpoint>,
 }

@@ -150,7 +150,7 @@ async fn run_controllers(
         on_error: |error| eprintln!("note: {error}; it is tried again"),
         ..controllers::Settings::default()
     };
-    controllers::run(client, settings, Arc::new(GatewayWindow(gateway)), stop).await;
+    controllers::run(client, settings, Arc::new(GatewayWindow::new(gateway)), stop).await;
     Ok(())
 }
 

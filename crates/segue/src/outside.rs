@@ -1,23 +1,59 @@
 //! The embedded data plane as the controllers see it.
 
-use std::time::SystemTime;
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Mutex, PoisonError},
+    time::{Duration, SystemTime},
+};
 
 use controllers::{DataPlane, Key, Outside};
 use gateway::{EndpointCounts, Gateway, Snapshot, routes::ServicePort};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 /// The window through which the controllers look at the gateway beside them.
 #[derive(Debug)]
-pub(crate) struct GatewayWindow(pub(crate) Gateway);
+pub(crate) struct GatewayWindow {
+    gateway: Gateway,
+    /// What was counted when, for as long as it tells what happens lately.
+    counted: Mutex<VecDeque<(Instant, BTreeMap<Key, u64>)>>,
+}
+
+/// How long lately is.
+const LATELY: Duration = Duration::from_secs(4);
+
+impl GatewayWindow {
+    pub(crate) fn new(gateway: Gateway) -> Self {
+        Self { gateway, counted: Mutex::default() }
+    }
+
+    /// What came since a while ago, or since it is looked.
+    fn lately(&self, requests: &BTreeMap<Key, u64>) -> BTreeMap<Key, u64> {
+        let now = Instant::now();
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that is old enough stays, to count from.
+        while counted.get(1).is_some_and(|(at, _)| now.duration_since(*at) >= LATELY) {
+            counted.pop_front();
+        }
+        if counted.back().is_none_or(|(at, _)| now.duration_since(*at) >= LATELY / 8) {
+            counted.push_back((now, requests.clone()));
+        }
+        let before = counted.front().map(|(_, before)| before);
+        let since =
+            |service: &Key| before.and_then(|before| before.get(service)).copied().unwrap_or_default();
+        requests.iter().map(|(key, count)| (key.clone(), count.saturating_sub(since(key)))).collect()
+    }
+}
 
 impl Outside for GatewayWindow {
     fn data_plane(&self) -> Option<DataPlane> {
         // The time is a mark on a snapshot, and nothing that is read here.
-        Some(data_plane(self.0.controller(), &self.0.snapshot(SystemTime::UNIX_EPOCH)))
+        let mut plane = data_plane(self.gateway.controller(), &self.gateway.snapshot(SystemTime::UNIX_EPOCH));
+        plane.lately = self.lately(&plane.requests);
+        Some(plane)
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
-        self.0.changes()
+        self.gateway.changes()
     }
 }
 
@@ -111,13 +147,30 @@ mod tests {
                 (address("10.1.0.3:0").ip(), Endpoint { in_service: false, in_flight: 0 }),
             ]
             .into(),
+            ..DataPlane::default()
         };
         assert_eq!(data_plane("us", &snapshot()), expected);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn lately_is_what_came_in_the_last_seconds() {
+        let window = GatewayWindow::new(Gateway::new(Settings::default()));
+        let counted = |count: u64| BTreeMap::from([(Key::new("ns", "web"), count)]);
+        // Nothing was seen before the first look.
+        assert_eq!(window.lately(&counted(100)), counted(0));
+        tokio::time::advance(Duration::from_secs(3)).await;
+        assert_eq!(window.lately(&counted(130)), counted(30));
+        tokio::time::advance(Duration::from_secs(3)).await;
+        assert_eq!(window.lately(&counted(150)), counted(50));
+        tokio::time::advance(Duration::from_secs(3)).await;
+        assert_eq!(window.lately(&counted(150)), counted(20));
+        tokio::time::advance(Duration::from_mins(1)).await;
+        assert_eq!(window.lately(&counted(151)), counted(1));
+    }
+
     #[test]
     fn the_window_shows_the_gateway_under_its_own_name() {
-        let window = GatewayWindow(Gateway::new(Settings::default()));
+        let window = GatewayWindow::new(Gateway::new(Settings::default()));
         let controller = Settings::default().controller;
         assert_eq!(window.data_plane(), Some(DataPlane { controller, ..DataPlane::default() }));
         assert!(!window.changes().has_changed().unwrap());

@@ -7,7 +7,7 @@ mod status;
 mod version;
 mod wanted;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use api::modeldeployment::{ModelDeployment, ModelDeploymentStatus};
 use planner::handover::{self, Action};
@@ -15,6 +15,9 @@ use planner::handover::{self, Action};
 use self::observe::{Found, Look};
 pub use self::wanted::wanted;
 use crate::runtime::{Context, Error, Key, Next};
+
+/// How often what users get is looked at during a rollout.
+const COUNTED: Duration = Duration::from_secs(2);
 
 /// Looks at a deployment, and does the next thing for it.
 pub(crate) async fn reconcile(context: &Context, key: &Key) -> Result<Next, Error> {
@@ -45,7 +48,10 @@ pub(crate) async fn reconcile(context: &Context, key: &Key) -> Result<Next, Erro
     }
     // What was done is seen when it is looked at again; what was only written down is looked at by ourselves.
     let again = matches!(action, Action::EnterStep(_) | Action::Enter(_) | Action::Promote(_));
-    Ok(observed.next.until(reason.until).after(now).until(again.then_some(now)))
+    // Where somebody counts, what users get is looked at again as long as it moves.
+    let counted = data_plane.is_some() && action != Action::Done;
+    let next = observed.next.until(reason.until).after(now);
+    Ok(next.until(again.then_some(now)).until(counted.then_some(now + COUNTED)))
 }
 
 /// Writes the status if it says anything new, on the condition that nobody decided anything meanwhile.

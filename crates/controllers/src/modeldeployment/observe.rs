@@ -53,6 +53,8 @@ pub(super) struct Version {
     pub(super) set: Option<Arc<LeaderWorkerSet>>,
     /// Requests that its units work on.
     pub(super) in_flight: Option<u64>,
+    /// Requests that it got lately, by its routes.
+    pub(super) lately: Option<u64>,
 }
 
 /// What was found.
@@ -153,6 +155,7 @@ impl Look<'_> {
                     hash: set.labels().get(labels::VERSION)?.clone(),
                     set: Some(Arc::clone(set)),
                     in_flight: self.in_flight(set),
+                    lately: self.lately(set),
                 })
             })
             .collect();
@@ -175,6 +178,11 @@ impl Look<'_> {
         let address = |pod: &Arc<Pod>| pod.status.as_ref()?.pod_ip.as_deref()?.parse::<IpAddr>().ok();
         let busy = self.pods(set).filter_map(|pod| endpoints.get(&address(pod)?));
         Some(busy.map(|endpoint| endpoint.in_flight).sum())
+    }
+
+    fn lately(&self, set: &LeaderWorkerSet) -> Option<u64> {
+        let service = Key::of(set).beside(service_name(&set.name_any()));
+        self.data_plane?.lately.get(&service).copied()
     }
 
     fn capacity(
@@ -293,7 +301,15 @@ fn unborn(deployment: &ModelDeployment, blueprint: &Blueprint, others: &[Version
     let name = deployment.spec.version.clone().unwrap_or_else(|| format!("r{number}"));
     let taken = others.iter().any(|version| version.name == name);
     let name = if taken { format!("{name}-{}", blueprint.hash) } else { name };
-    Version { id: VersionId(0), name, number, hash: blueprint.hash.clone(), set: None, in_flight: None }
+    Version {
+        id: VersionId(0),
+        name,
+        number,
+        hash: blueprint.hash.clone(),
+        set: None,
+        in_flight: None,
+        lately: None,
+    }
 }
 
 /// The version that last carried everything.

@@ -70,8 +70,19 @@ pub(super) fn not_served(deployment: &ModelDeployment, why: &str, now: Time) -> 
     status
 }
 
-/// Whether two statuses say the same, but for what moves all the time and is only written along.
+/// Whether two statuses say the same, but for what moves all the time and is only written along. What users get counts
+/// as new when it has moved by a few points while a rollout is under way.
 pub(super) fn say_the_same(one: &ModelDeploymentStatus, other: &ModelDeploymentStatus) -> bool {
+    let shares = |status: &ModelDeploymentStatus| -> Vec<Option<i32>> {
+        status.versions.iter().map(|version| version.traffic.observed).collect()
+    };
+    let moved = shares(one).iter().zip(shares(other)).any(|(one, other)| match (one, other) {
+        (Some(one), Some(other)) => (one - other).abs() >= 5,
+        (one, other) => one.is_none() && other.is_some(),
+    });
+    if moved && other.phase != Some(Phase::Idle) {
+        return false;
+    }
     let still = |status: &ModelDeploymentStatus| {
         let mut status = status.clone();
         for version in &mut status.versions {
@@ -111,12 +122,22 @@ fn version_status(observed: &Observed, version: &Version) -> Option<VersionStatu
         traffic: TrafficStatus {
             desired: percent(&observed.seen.route),
             applied: observed.seen.applied.as_ref().map(percent),
-            observed: None,
+            observed: share(observed, version),
         },
         replicas: int(seen.live),
         ready_replicas: int(seen.ready),
         in_flight: version.in_flight.and_then(|count| i64::try_from(count).ok()),
     })
+}
+
+/// So many requests tell a share; fewer are chance.
+const ENOUGH: u64 = 20;
+
+/// The share of the requests of the last seconds that a version got, in percent, where somebody counts.
+fn share(observed: &Observed, version: &Version) -> Option<i32> {
+    let total: u64 = observed.versions.iter().filter_map(|version| version.lately).sum();
+    (total >= ENOUGH).then_some(())?;
+    i32::try_from(version.lately? * 100 / total).ok()
 }
 
 /// The rollout as it goes on, or the next one, and what became of those that ended.

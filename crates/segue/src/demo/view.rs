@@ -133,6 +133,7 @@ pub(super) fn render(view: &View, paint: Paint) -> Vec<String> {
     lines.extend([
         String::new(),
         format!("pods      {pods}, {} % of {REPLICAS} replicas; peak {} %", percent(pods), percent(peak)),
+        format!("observed  {}", observed(&known.status)),
         format!("requests  {}, {} a second, {} in flight", load.requests(), view.rate, view.in_flight),
         format!("          {fares}"),
         format!("rollout   {}", doing(&known.status).unwrap_or_else(|| "nothing to do".to_owned())),
@@ -141,6 +142,20 @@ pub(super) fn render(view: &View, paint: Paint) -> Vec<String> {
     let first = view.steps.len().saturating_sub(STEPS);
     lines.extend(view.steps[first..].iter().map(|step| paint.dim(&line(step))));
     lines
+}
+
+/// The shares that users got lately, as the gateway counted them.
+fn observed(status: &ModelDeploymentStatus) -> String {
+    let share = |version: &VersionStatus| {
+        let percent = version.traffic.observed?;
+        Some(format!("{} {percent} %", version.name))
+    };
+    let shares: Vec<String> = status.versions.iter().filter_map(share).collect();
+    if shares.is_empty() {
+        "too few requests to tell".to_owned()
+    } else {
+        shares.join(", ") + " of the last requests"
+    }
 }
 
 /// A step as a line.
@@ -221,6 +236,7 @@ v1      ■■■■   4 ready             ████████████�
 v2      □      0 ready, 1 starting                           → 0 %
 
 pods      5, 125 % of 4 replicas; peak 150 %
+observed  v1 99 % of the last requests
 requests  700, 60 a second, 9 in flight
           failed 0, app errors 0: good
 rollout   bringing up 1 unit of v2
