@@ -75,7 +75,7 @@ async fn reach(
         let name = version::service_name(&version::child_name(deployment, &version.hash));
         // It belongs to its version, and goes with it: also one that a leader with an old view makes too late.
         let owned_by = version.set.as_deref().map_or_else(|| owner(deployment.as_ref()), owner);
-        let (key, body) = route::service(deployment, &name, Some(&version.hash), None, owned_by.clone());
+        let (key, body) = route::service(deployment, &name, Some(&version.hash), None, &owned_by);
         apply_service(context, observed, &owned_by.uid, &key, body).await?;
     }
     let shares = shares(observed, weights);
@@ -83,9 +83,8 @@ async fn reach(
     let stable = stable(observed, action, weights);
     let hash = stable.and_then(|id| observed.version(id)).map(|version| version.hash.as_str());
     let owned_by = owner(deployment.as_ref());
-    let uid = owned_by.uid.clone();
-    let (key, body) = route::service(deployment, &deployment.name_any(), hash, text.as_deref(), owned_by);
-    apply_service(context, observed, &uid, &key, body).await?;
+    let (key, body) = route::service(deployment, &deployment.name_any(), hash, text.as_deref(), &owned_by);
+    apply_service(context, observed, &owned_by.uid, &key, body).await?;
     preview(context, observed).await?;
     if let Some(class) = deployment.spec.traffic.gateway.as_ref().and_then(|it| it.class_name.as_deref()) {
         let (key, body) = route::gateway(deployment, class);
@@ -125,9 +124,8 @@ async fn preview(context: &Context, observed: &Observed) -> Result<(), Error> {
         target.filter(|version| observed.seen.current.is_some_and(|current| current != version.id));
     if let Some(version) = on_its_way {
         let owned_by = owner(observed.deployment.as_ref());
-        let uid = owned_by.uid.clone();
-        let (key, body) = route::service(&observed.deployment, &name, Some(&version.hash), None, owned_by);
-        return apply_service(context, observed, &uid, &key, body).await;
+        let (key, body) = route::service(&observed.deployment, &name, Some(&version.hash), None, &owned_by);
+        return apply_service(context, observed, &owned_by.uid, &key, body).await;
     }
     match observed.services.iter().find(|service| service.name_any() == name) {
         Some(service) => context.delete(service.as_ref(), true).await,

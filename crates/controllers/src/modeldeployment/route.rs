@@ -230,7 +230,7 @@ pub(super) fn service(
     name: &str,
     version: Option<&str>,
     weights: Option<&str>,
-    owned_by: OwnerReference,
+    owned_by: &OwnerReference,
 ) -> (Key, Value) {
     let key = Key::of(deployment).beside(name);
     let mut selector = json!({labels::DEPLOYMENT: deployment.name_any(), labels::WORKER_INDEX: "0"});
