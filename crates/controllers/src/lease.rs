@@ -35,6 +35,7 @@ pub struct Claim {
     name: String,
     identity: String,
     clock: fn() -> Time,
+    is_gone: fn(&str) -> bool,
 }
 
 /// Why somebody no longer leads.
@@ -56,7 +57,13 @@ impl Claim {
     /// A claim on the lease of this name.
     pub fn new(client: Client, namespace: &str, name: &str, identity: &str, clock: fn() -> Time) -> Self {
         let api = Api::namespaced(client, namespace);
-        Self { api, name: name.to_owned(), identity: identity.to_owned(), clock }
+        Self { api, name: name.to_owned(), identity: identity.to_owned(), clock, is_gone: |_| false }
+    }
+
+    /// The same, where it can be known that a holder is no more: its term is not waited for.
+    #[must_use]
+    pub fn unless_gone(self, is_gone: fn(&str) -> bool) -> Self {
+        Self { is_gone, ..self }
     }
 
     /// Waits until the lease is ours; false if told to stop before.
@@ -109,7 +116,8 @@ impl Claim {
         let holder = spec.holder_identity.as_deref().unwrap_or_default();
         let term = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
         let term = term.map_or(HOLDS, Duration::from_secs);
-        holder.is_empty() || holder == self.identity || since.elapsed() > term
+        let is_over = since.elapsed() > term || (self.is_gone)(holder);
+        holder.is_empty() || holder == self.identity || is_over
     }
 
     async fn renew(&self, holder: &str) -> bool {

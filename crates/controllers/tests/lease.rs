@@ -56,6 +56,10 @@ async fn another_leads_at_once_when_the_lease_is_given_back_and_late_when_its_ho
     assert!(soon.is_err(), "three leads before the term of two is over");
     assert_eq!(timeout(Duration::from_mins(1), three.acquire(&mut never)).await, Ok(true));
 
+    // Unless it is known that the holder is no more.
+    let four = claim("four").unless_gone(|holder| holder == "three");
+    assert_eq!(timeout(Duration::from_secs(1), four.acquire(&mut never)).await, Ok(true));
+
     // Two comes back and finds that it has lost it.
     let (_stop_two, mut told) = watch::channel(false);
     assert_eq!(timeout(Duration::from_mins(1), two.keep(&mut told)).await, Ok(End::Lost));

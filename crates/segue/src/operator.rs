@@ -1,4 +1,4 @@
-use std::{env, fs, sync::Arc};
+use std::{env, fs, path::Path, sync::Arc};
 
 use clap::Args as ClapArgs;
 use controllers::{Claim, Nothing, Settings};
@@ -38,6 +38,7 @@ async fn operate(args: &Args) -> Result<Answer, Error> {
         Settings { on_error: |error| eprintln!("note: {error}; it is tried again"), ..Settings::default() };
     let (stop, stopped) = watch::channel(false);
     let claim = Claim::new(client.clone(), &namespace, &args.lease, &identity(), settings.clock);
+    let claim = claim.unless_gone(is_gone);
     output::print(&format!("Waits for the Lease {namespace}/{} of {server}\n", args.lease))?;
     let mut never = stopped.clone();
     let leads = tokio::select! {
@@ -72,8 +73,36 @@ fn ended_by_itself(ended: Result<(), JoinError>) -> Error {
     Error::Up { what: "go on", why }
 }
 
-/// A name that no other process has: in a pod, the pod's.
+/// A name that no other process has.
 fn identity() -> String {
+    format!("{}_{}", host(), std::process::id())
+}
+
+/// In a pod, the pod's name.
+fn host() -> String {
     let host = env::var("HOSTNAME").ok().or_else(|| fs::read_to_string("/etc/hostname").ok());
-    format!("{}_{}", host.as_deref().map_or("segue", str::trim), std::process::id())
+    host.map_or_else(|| "segue".to_owned(), |host| host.trim().to_owned())
+}
+
+/// Whether a holder was a process of this host that is no more: whoever follows it need not wait.
+fn is_gone(holder: &str) -> bool {
+    let process = holder.strip_prefix(&host()).and_then(|rest| rest.strip_prefix('_'));
+    let process = process.filter(|id| id.chars().all(|digit| digit.is_ascii_digit()) && !id.is_empty());
+    process.is_some_and(|id| Path::new("/proc/self").exists() && !Path::new("/proc").join(id).exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_process_of_this_host_is_known_to_be_gone() {
+        assert!(!is_gone(&identity()));
+        // No process has this number: it is beyond the largest that Linux gives.
+        assert!(is_gone(&format!("{}_4194305", host())));
+        assert!(!is_gone("elsewhere_4194305"));
+        for odd in ["", "_", "nobody", &host(), &format!("{}_", host()), &format!("{}_../1", host())] {
+            assert!(!is_gone(odd), "{odd}");
+        }
+    }
 }
