@@ -34,3 +34,43 @@ fn reports(node: &Node) -> bool {
     let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.clone().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn node(ready: &str, taint: Option<&str>) -> World {
+        let taints: Vec<Value> = taint.iter().map(|key| json!({"key": key, "effect": "NoExecute"})).collect();
+        let node = json!({
+            "metadata": {"name": "n", "resourceVersion": "1"},
+            "spec": {"taints": taints},
+            "status": {"conditions": [{"type": "Ready", "status": ready}]},
+        });
+        World::with_node(serde_json::from_value(node).unwrap())
+    }
+
+    fn pod(deleted_until: Option<&str>) -> Pod {
+        let metadata = json!({"name": "p", "namespace": "ns", "deletionTimestamp": deleted_until});
+        serde_json::from_value(json!({"metadata": metadata, "spec": {"nodeName": "n", "containers": []}})).unwrap()
+    }
+
+    const UNTIL: &str = "1970-01-01T00:01:00Z";
+
+    #[test]
+    fn only_a_pod_that_is_told_to_go_is_given_up_and_only_where_nobody_reports() {
+        let at = |pod: &Pod, world: &World| given_up_at(pod, world).map(|time| time.as_secs());
+        assert_eq!(at(&pod(None), &node("Unknown", None)), None);
+        assert_eq!(at(&pod(Some(UNTIL)), &node("True", None)), None);
+        assert_eq!(at(&pod(Some(UNTIL)), &node("Unknown", None)), Some(90));
+        assert_eq!(at(&pod(Some(UNTIL)), &World::default()), Some(90), "the node is gone");
+    }
+
+    #[test]
+    fn a_node_that_a_person_declared_off_is_lost_at_once() {
+        let off = node("Unknown", Some("node.kubernetes.io/out-of-service"));
+        assert_eq!(given_up_at(&pod(None), &off), Some(Time::ZERO));
+        assert_eq!(given_up_at(&pod(None), &node("Unknown", Some("another"))), None);
+    }
+}

@@ -61,6 +61,16 @@ impl World {
     }
 }
 
+#[cfg(test)]
+impl World {
+    /// A world with this node and nothing else.
+    pub(crate) fn with_node(node: Node) -> Self {
+        let mut world = Self::default();
+        world.nodes.put(node);
+        world
+    }
+}
+
 /// A kind that is followed.
 pub trait Followed:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
