@@ -53,7 +53,8 @@ mod tests {
 
     fn pod(deleted_until: Option<&str>) -> Pod {
         let metadata = json!({"name": "p", "namespace": "ns", "deletionTimestamp": deleted_until});
-        serde_json::from_value(json!({"metadata": metadata, "spec": {"nodeName": "n", "containers": []}})).unwrap()
+        serde_json::from_value(json!({"metadata": metadata, "spec": {"nodeName": "n", "containers": []}}))
+            .unwrap()
     }
 
     const UNTIL: &str = "1970-01-01T00:01:00Z";

@@ -1,17 +1,16 @@
 //! ModelDeployment: units that are ours to count.
 
-use std::time::Duration;
-
-use api::modeldeployment::{CanaryStep, ModelDeployment, ModelDeploymentSpec, StrategyType, Workload};
+use api::modeldeployment::{ModelDeployment, ModelDeploymentSpec, Workload};
+use controllers::modeldeployment::wanted;
 use planner::{
-    Amount, Budget,
-    handover::{self, Moment, OnFailure, Policy, Share, Step, VersionId, Wanted},
+    Budget,
+    handover::{self, Moment, Policy, Share, VersionId, Wanted},
 };
 use serde_json::Value;
 
 use super::{
     Assumptions,
-    amounts::{amount, count},
+    amounts::count,
     resources::Resources,
     timetable::{Row, Side, Timetable},
 };
@@ -33,7 +32,7 @@ pub(super) fn timetable(
             "{title}: workload and env are the same: there is no new version"
         )));
     }
-    let wanted = wanted(&new.spec).ok_or_else(|| {
+    let wanted = wanted(&new.spec, VersionId(2)).ok_or_else(|| {
         Error::NoPlan(format!("{title}: an update in place is rolled by layer 1 and has no rehearsal yet"))
     })?;
     let unit = |spec: &ModelDeploymentSpec| unit(&spec.workload);
@@ -99,66 +98,6 @@ fn advice(wanted: &Wanted, assumptions: &Assumptions, timetable: &Timetable) -> 
     .into_iter()
     .flatten()
     .collect()
-}
-
-/// The spec in the planner's words; nothing for an update in place.
-fn wanted(spec: &ModelDeploymentSpec) -> Option<Wanted> {
-    let replicas = count(spec.replicas);
-    let strategy = &spec.strategy;
-    let seconds = |seconds: i32| Duration::from_secs(u64::from(count(seconds)));
-    let all = Budget { surge: replicas, unavailable: 0 };
-    let (budget, policy) = match strategy.ty {
-        StrategyType::Rolling => {
-            let rolling = strategy.rolling.clone().unwrap_or_default();
-            (
-                Budget::of(replicas, amount(&rolling.max_surge), amount(&rolling.max_unavailable)),
-                Policy::Rolling,
-            )
-        }
-        StrategyType::BlueGreen => {
-            let options = strategy.blue_green.clone().unwrap_or_default();
-            let policy = Policy::BlueGreen {
-                auto_promote: options.auto_promote,
-                delay: seconds(options.promote_delay_seconds),
-                preview: amount(&options.preview_replicas),
-                retain: seconds(options.retain_seconds),
-            };
-            (all, policy)
-        }
-        StrategyType::Canary => {
-            let canary = strategy.canary.as_ref()?;
-            let steps = canary.steps.iter().filter_map(step).collect();
-            (Budget::of(replicas, amount(&canary.max_surge), Amount::Count(0)), Policy::Canary(steps))
-        }
-        StrategyType::Incremental => {
-            let options = strategy.incremental.as_ref()?;
-            let surge = Amount::Percent(count(options.max_surge_percent));
-            let policy = Policy::Incremental {
-                step: count(options.step_size_percent),
-                interval: seconds(options.interval_seconds),
-            };
-            (Budget::of(replicas, surge, Amount::Count(0)), policy)
-        }
-        StrategyType::Recreate => (Budget { surge: 0, unavailable: replicas }, Policy::Recreate),
-        StrategyType::InPlace => return None,
-    };
-    let progress_deadline = Some(seconds(spec.rollback.progress_deadline_seconds));
-    Some(Wanted {
-        target: VersionId(2),
-        replicas,
-        budget,
-        policy,
-        progress_deadline,
-        on_failure: OnFailure::RollBack,
-    })
-}
-
-fn step(step: &CanaryStep) -> Option<Step> {
-    let seconds = |seconds: i32| Duration::from_secs(u64::from(count(seconds)));
-    let weight = step.weight.map(|weight| Step::Weight(count(weight), step.replicas.as_ref().map(amount)));
-    let pause = step.pause.as_ref().map(|pause| Step::Pause(pause.seconds.map(seconds)));
-    let analysis = step.analysis.as_ref().map(|analysis| Step::Analysis(seconds(analysis.seconds)));
-    weight.or(pause).or(analysis)
 }
 
 /// What one serving unit holds.
