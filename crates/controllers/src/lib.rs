@@ -85,7 +85,7 @@ fn owner(object: &impl kube::Resource<DynamicType = ()>) -> OwnerReference {
 }
 
 /// A number of an object, in the planner's words: admission lets no negative one through.
-fn count(number: i32) -> u32 {
+pub fn count(number: i32) -> u32 {
     u32::try_from(number).unwrap_or_default()
 }
 
@@ -95,7 +95,7 @@ fn int(number: impl TryInto<i32>) -> i32 {
 }
 
 /// An amount of an object, in the planner's words.
-fn amount(value: &IntOrPercent) -> Amount {
+pub fn amount(value: &IntOrPercent) -> Amount {
     match value {
         IntOrPercent::Count(number) => Amount::Count(count(*number)),
         percent @ IntOrPercent::Percent(_) => {

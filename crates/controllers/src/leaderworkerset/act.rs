@@ -5,12 +5,12 @@ use std::sync::Arc;
 use api::leaderworkerset::SubdomainPolicy;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::ResourceExt;
-use planner::{Time, sets, units};
+use planner::{Reason, Time, sets, units};
 use serde_json::{Value, json};
 
 use super::{
     Decision,
-    observe::{Group, Observed, condition, index},
+    observe::{Group, Observed, index},
     render::{self, Place},
     revision::Template,
 };
@@ -36,9 +36,9 @@ pub(super) async fn act(
         act_on_set(context, observed, op, now).await?;
     }
     let mut acting = Vec::new();
-    for (place, (ops, _)) in &decision.groups {
+    for (place, (ops, reason)) in &decision.groups {
         if let Some(group) = observed.groups.get(place).filter(|_| !ops.is_empty()) {
-            acting.push(act_on_group(context, observed, *place, group, ops, now));
+            acting.push(act_on_group(context, observed, (*place, group), (ops, reason), now));
         }
     }
     together(acting).await
@@ -82,9 +82,8 @@ async fn act_on_set(context: &Context, observed: &Observed, op: &sets::Op, now: 
 async fn act_on_group(
     context: &Context,
     observed: &Observed,
-    place: u32,
-    group: &Group,
-    ops: &[units::Op],
+    (place, group): (u32, &Group),
+    (ops, reason): (&[units::Op], &Reason),
     now: Time,
 ) -> Result<(), Error> {
     for op in ops {
@@ -112,7 +111,7 @@ async fn act_on_group(
             units::Op::RecordStart { baselines } => record_start(context, group, baselines).await?,
             // Written with the status, before this.
             units::Op::RecordRecreation { .. } => {
-                let note = format!("group {place} is made again: {}", reason(observed, place, group));
+                let note = format!("group {place} is made again: {}", reason.what);
                 context.tell(observed.set.as_ref(), true, "RecreateGroup", note).await;
             }
             units::Op::RecordSteady => {}
@@ -139,16 +138,6 @@ async fn delete(
         together(pods.into_iter().map(|pod| context.delete(pod.as_ref(), exactly)).collect()).await?;
     }
     Ok(())
-}
-
-fn reason(observed: &Observed, place: u32, group: &Group) -> String {
-    let failed =
-        group.pods.iter().find(|pod| condition(pod, "Ready").is_none_or(|ready| ready.status != "True"));
-    let name = failed.map_or_else(
-        || Place { group: place, index: 0, incarnation: 0 }.name(&observed.set),
-        |pod| pod.name_any(),
-    );
-    format!("{name} failed")
 }
 
 async fn create(

@@ -296,7 +296,7 @@ fn is_ready(pod: &Pod) -> bool {
         && theirs.all(|gate| is_true(condition(pod, &gate.condition_type)))
 }
 
-pub(super) fn condition<'a>(pod: &'a Pod, ty: &str) -> Option<&'a PodCondition> {
+fn condition<'a>(pod: &'a Pod, ty: &str) -> Option<&'a PodCondition> {
     pod.status.as_ref()?.conditions.iter().flatten().find(|condition| condition.type_ == ty)
 }
 

@@ -68,13 +68,12 @@ async fn reach(
     weights: &Weights,
 ) -> Result<(), Error> {
     let deployment = &observed.deployment;
-    for version in observed.versions.iter().filter(|version| version.set.is_some()) {
-        if *action == Action::Retire(version.id) {
-            continue;
-        }
+    let stays = |version: &&Version| *action != Action::Retire(version.id);
+    for version in observed.versions.iter().filter(stays) {
+        let Some(set) = version.set.as_deref() else { continue };
         let name = version::service_name(&version::child_name(deployment, &version.hash));
         // It belongs to its version, and goes with it: also one that a leader with an old view makes too late.
-        let owned_by = version.set.as_deref().map_or_else(|| owner(deployment.as_ref()), owner);
+        let owned_by = owner(set);
         let (key, body) = route::service(deployment, &name, Some(&version.hash), None, &owned_by);
         apply_service(context, observed, &owned_by.uid, &key, body).await?;
     }

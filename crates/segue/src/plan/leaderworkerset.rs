@@ -1,6 +1,7 @@
 //! LeaderWorkerSet: groups that layer 1 replaces, one revision by the next.
 
 use api::leaderworkerset::LeaderWorkerSet;
+use controllers::{amount, count};
 use planner::{
     Budget,
     sets::{self, Identity, Moment, SetSpec},
@@ -10,7 +11,6 @@ use serde_json::Value;
 
 use super::{
     Assumptions,
-    amounts::{amount, count},
     resources::Resources,
     timetable::{Row, Timetable},
 };

@@ -1,6 +1,5 @@
 //! The rehearsal of an upgrade.
 
-mod amounts;
 mod leaderworkerset;
 mod modeldeployment;
 mod modelserving;

@@ -1,6 +1,7 @@
 //! ModelDeployment: units that are ours to count.
 
 use api::modeldeployment::{ModelDeployment, ModelDeploymentSpec, Workload};
+use controllers::count;
 use controllers::modeldeployment::wanted;
 use planner::{
     Budget,
@@ -10,7 +11,6 @@ use serde_json::Value;
 
 use super::{
     Assumptions,
-    amounts::count,
     resources::Resources,
     timetable::{Row, Side, Timetable},
 };

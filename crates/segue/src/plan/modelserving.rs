@@ -1,6 +1,7 @@
 //! ModelServing: role replicas, in the order of the steps.
 
 use api::modelserving::{ModelServing, Role, RollingUpdateConfiguration};
+use controllers::{amount, count};
 use planner::{
     Amount,
     roles::{self, GroupSpec, Moment, Recovery, RoleHash, RoleSpec, SetSpec, Step},
@@ -9,7 +10,6 @@ use serde_json::Value;
 
 use super::{
     Assumptions,
-    amounts::{amount, count},
     timetable::{Row, Timetable},
 };
 use crate::{manifest, output::Error};
