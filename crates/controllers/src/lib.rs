@@ -11,7 +11,7 @@ mod conditions;
 mod digest;
 pub mod endpoints;
 mod labels;
-mod leaderworkerset;
+pub mod leaderworkerset;
 mod lease;
 pub mod modeldeployment;
 mod nodes;

@@ -1,6 +1,7 @@
 //! `LeaderWorkerSet`: groups of a leader and its workers.
 
 mod act;
+pub mod adopt;
 mod observe;
 mod render;
 mod revision;
@@ -46,6 +47,12 @@ pub(crate) async fn reconcile(context: &Context, key: &Key) -> Result<Next, Erro
         Found::Nothing => return Ok(Next::default()),
         // What follows sees it in the index.
         Found::NewTemplate(set) => return revision::store(context, &set).await.map(|()| Next::default()),
+        Found::Anothers(set, pod) => {
+            let note =
+                format!("another operator made pod {pod}: nothing is done until `segue adopt {}`", key.name);
+            context.tell(set.as_ref(), true, "NotAdopted", note).await;
+            return Ok(Next::default());
+        }
         Found::Set(observed) => observed,
     };
     let decision = decide(&observed, now);

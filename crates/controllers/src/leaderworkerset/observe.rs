@@ -11,7 +11,10 @@ use planner::{
     units::{self, Drain, History, Phase, Revision, Unit, UnitSpec},
 };
 
-use super::revision::{self, Revisions};
+use super::{
+    adopt,
+    revision::{self, Revisions},
+};
 use crate::{
     Protections, amount, count, labels, nodes,
     outside::DataPlane,
@@ -72,6 +75,8 @@ pub(super) enum Found {
     Nothing,
     /// A set whose template must be stored before anything is made from it.
     NewTemplate(Arc<LeaderWorkerSet>),
+    /// A set that another operator runs, by one of its pods.
+    Anothers(Arc<LeaderWorkerSet>, String),
     Set(Box<Observed>),
 }
 
@@ -85,6 +90,10 @@ pub(super) fn observe(
     let Some(set) = world.sets.get(key).filter(|set| set.metadata.deletion_timestamp.is_none()) else {
         return Ok(Found::Nothing);
     };
+    let mut of_this_name = world.pods.named(&key.namespace, &format!("{}-", key.name));
+    if let Some(pod) = of_this_name.find(|pod| adopt::is_anothers(set, pod)) {
+        return Ok(Found::Anothers(Arc::clone(set), pod.name_any()));
+    }
     let Some(revisions) = revision::known(set, world)? else {
         return Ok(Found::NewTemplate(Arc::clone(set)));
     };
@@ -262,10 +271,6 @@ impl Look<'_> {
     fn pod(&self, pod: &Pod) -> units::Pod {
         let status = pod.status.as_ref();
         let key = pod.labels().get(labels::REVISION).map(String::as_str).unwrap_or_default();
-        let statuses = status.into_iter().flat_map(|status| {
-            let init = status.init_container_statuses.iter().flatten();
-            status.container_statuses.iter().flatten().chain(init)
-        });
         let baseline = pod.annotations().get(labels::RESTARTS_AT_START).and_then(|text| text.parse().ok());
         units::Pod {
             index: index(pod).unwrap_or_default(),
@@ -280,7 +285,7 @@ impl Look<'_> {
             ready: is_ready(pod),
             has_address: status
                 .is_some_and(|status| status.pod_ip.as_deref().is_some_and(|ip| !ip.is_empty())),
-            restarts: statuses.map(|status| count(status.restart_count)).sum(),
+            restarts: restarts(pod),
             restarts_baseline: baseline.unwrap_or_default(),
             terminating: pod.metadata.deletion_timestamp.is_some(),
             node_lost: nodes::given_up_at(pod, self.world).is_some_and(|at| at <= self.now),
@@ -304,7 +309,16 @@ fn is_true(condition: Option<&PodCondition>) -> bool {
     condition.is_some_and(|condition| condition.status == "True")
 }
 
-fn number(pod: &Pod, label: &str) -> Option<u32> {
+/// How often containers of a pod have restarted.
+pub(super) fn restarts(pod: &Pod) -> u32 {
+    let statuses = pod.status.iter().flat_map(|status| {
+        let init = status.init_container_statuses.iter().flatten();
+        status.container_statuses.iter().flatten().chain(init)
+    });
+    statuses.map(|status| count(status.restart_count)).sum()
+}
+
+pub(super) fn number(pod: &Pod, label: &str) -> Option<u32> {
     pod.labels().get(label)?.parse().ok()
 }
 

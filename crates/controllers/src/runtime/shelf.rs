@@ -73,10 +73,19 @@ impl<K: Resource> Shelf<K> {
 
     /// The objects of a namespace.
     pub fn within<'a>(&'a self, namespace: &str) -> impl Iterator<Item = &'a Arc<K>> + use<'a, K> {
-        let namespace = namespace.to_owned();
-        let first = Key::new(namespace.clone(), "");
-        let here = self.objects.range(first..).take_while(move |(key, _)| key.namespace == namespace);
-        here.map(|(_, object)| object)
+        self.named(namespace, "")
+    }
+
+    /// The objects of a namespace whose names begin so.
+    pub fn named<'a>(
+        &'a self,
+        namespace: &str,
+        prefix: &str,
+    ) -> impl Iterator<Item = &'a Arc<K>> + use<'a, K> {
+        let first = Key::new(namespace, prefix);
+        let so = first.clone();
+        let begins = move |key: &Key| key.namespace == so.namespace && key.name.starts_with(&so.name);
+        self.objects.range(first..).take_while(move |(key, _)| begins(key)).map(|(_, object)| object)
     }
 
     /// Every object.

@@ -104,6 +104,11 @@ followed!(LeaderWorkerSet, sets, |set: &Self, _: &World| {
 followed!(ModelDeployment, deployments, |it: &Self, _: &World| vec![(Who::ModelDeployment, Key::of(it))]);
 followed!(Pod, pods, |pod: &Self, world: &World| {
     let mut concerned = owner(pod);
+    if concerned.is_empty() {
+        // Of another operator: whoever waits for it to be taken over looks again.
+        let set = pod.labels().get(labels::SET_NAME);
+        concerned.extend(set.map(|name| (Who::LeaderWorkerSet, Key::of(pod).beside(name))));
+    }
     concerned.extend(endpoints::services_of(pod, world).map(|key| (Who::Endpoints, key)));
     concerned
 });

@@ -13,6 +13,12 @@ pub enum Step {
     After(u64),
     /// A container of this pod restarts.
     Restart(&'static str),
+    /// Another operator has made this, before ours begins.
+    Inherit(Value),
+    /// Somebody takes over what another operator made.
+    Adopt,
+    /// The node of this pod is off for good.
+    LoseNode(&'static str),
     /// Somebody deletes this pod.
     DeletePod(&'static str),
     /// Somebody deletes the set.
@@ -57,8 +63,12 @@ const PLAIN: Shape = Shape {
 };
 
 fn set(image: &str, shape: Shape) -> Step {
+    Step::Apply(manifest(image, shape))
+}
+
+fn manifest(image: &str, shape: Shape) -> Value {
     let Shape { replicas, size, unavailable, surge, partition, startup, restart } = shape;
-    Step::Apply(json!({
+    json!({
         "apiVersion": "leaderworkerset.x-k8s.io/v1",
         "kind": "LeaderWorkerSet",
         "metadata": {"name": "x", "annotations": {"segue.dev/settle-seconds": "1", "segue.dev/drain-seconds": "1"}},
@@ -74,7 +84,7 @@ fn set(image: &str, shape: Shape) -> Step {
                 "workerTemplate": {"spec": {"containers": [{"name": "c", "image": image}]}},
             },
         },
-    }))
+    })
 }
 
 /// Every story of a kind.
@@ -220,6 +230,17 @@ fn sets() -> Vec<Workload> {
                 set("one", Shape { restart: "None", ..PLAIN }),
                 Step::Settle,
                 Step::DeletePod("x-1-1"),
+                Step::Settle,
+            ],
+        ),
+        story("loss of a node", vec![one.clone(), Step::Settle, Step::LoseNode("x-1-1"), Step::Settle]),
+        story(
+            "adopt, then roll",
+            vec![
+                Step::Inherit(manifest("one", PLAIN)),
+                Step::Adopt,
+                Step::Settle,
+                set("two", PLAIN),
                 Step::Settle,
             ],
         ),
