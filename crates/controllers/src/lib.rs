@@ -13,6 +13,7 @@ pub mod endpoints;
 mod labels;
 pub mod leaderworkerset;
 mod lease;
+mod metrics;
 pub mod modeldeployment;
 mod nodes;
 mod outside;
@@ -27,6 +28,7 @@ use planner::{Amount, Time};
 pub(crate) use crate::runtime::Context;
 pub use crate::{
     lease::{Claim, End},
+    metrics::Metrics,
     outside::{DataPlane, Endpoint, Nothing, Outside},
     runtime::{Error, FIELD_MANAGER, Key, run},
 };
@@ -40,13 +42,18 @@ pub struct Settings {
     pub protections: Protections,
     /// The time since 1970.
     pub clock: fn() -> Time,
-    /// Is told of what went wrong; it is tried again.
-    pub on_error: fn(&Error),
+    /// Counts what happens.
+    pub metrics: Metrics,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { embedded: false, protections: Protections::default(), clock: wall_clock, on_error: |_| {} }
+        Self {
+            embedded: false,
+            protections: Protections::default(),
+            clock: wall_clock,
+            metrics: Metrics::default(),
+        }
     }
 }
 

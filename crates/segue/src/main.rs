@@ -3,6 +3,7 @@
 mod crds;
 mod demo;
 mod furnish;
+mod log;
 mod machine;
 mod manifest;
 mod model_server;

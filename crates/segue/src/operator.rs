@@ -5,6 +5,7 @@ use controllers::{Claim, Nothing, Settings};
 use tokio::{sync::watch, task::JoinError};
 
 use crate::{
+    log::{self, Loudness},
     output::{self, Answer, Error},
     signals::Signals,
     verbs::{self, Connected, Reach},
@@ -24,6 +25,9 @@ pub(crate) struct Args {
     /// The Lease by which one of several leads, in the namespace of --namespace
     #[arg(long, value_name = "NAME", default_value = "segue-operator")]
     lease: String,
+    /// What is said of its work on standard error
+    #[arg(long, value_enum, value_name = "LEVEL", default_value = "info")]
+    log: Loudness,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
@@ -34,8 +38,8 @@ pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
 async fn operate(args: &Args) -> Result<Answer, Error> {
     let mut signals = Signals::listen()?;
     let Connected { client, server, namespace } = verbs::connect(&args.reach).await?;
-    let settings =
-        Settings { on_error: |error| eprintln!("note: {error}; it is tried again"), ..Settings::default() };
+    log::begin(args.log);
+    let settings = Settings::default();
     let (stop, stopped) = watch::channel(false);
     let claim = Claim::new(client.clone(), &namespace, &args.lease, &identity(), settings.clock);
     let claim = claim.unless_gone(is_gone);

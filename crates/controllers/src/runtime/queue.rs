@@ -57,6 +57,8 @@ const BACK_OFF_CAP: Duration = Duration::from_mins(1);
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     due: BTreeMap<Job, Time>,
+    /// The same, the earliest first.
+    by_time: BTreeSet<(Time, Job)>,
     running: BTreeSet<Job>,
     /// Those that wait for what is outside.
     outside: BTreeSet<Job>,
@@ -68,8 +70,12 @@ pub(super) struct Queue {
 impl Queue {
     /// Looks at it, not later than at this time.
     pub(super) fn add(&mut self, job: Job, at: Time) {
-        let due = self.due.entry(job).or_insert(at);
-        *due = at.min(*due);
+        if self.due.get(&job).is_some_and(|due| *due <= at) {
+            return;
+        }
+        self.forget(&job);
+        self.by_time.insert((at, job.clone()));
+        self.due.insert(job, at);
     }
 
     /// What is outside has changed.
@@ -80,19 +86,29 @@ impl Queue {
         }
     }
 
-    /// One that is due, from now on running.
-    pub(super) fn take(&mut self, now: Time) -> Option<Job> {
-        let ready = |(job, at): &(&Job, &Time)| **at <= now && !self.running.contains(*job);
-        let job = self.due.iter().filter(ready).min_by_key(|(_, at)| **at).map(|(job, _)| job.clone())?;
-        self.due.remove(&job);
+    /// The one that is due longest, from now on running, and since when it was due.
+    pub(super) fn take(&mut self, now: Time) -> Option<(Job, Time)> {
+        let (at, job) = self.waiting().next().filter(|(at, _)| *at <= now)?.clone();
+        self.forget(&job);
         self.outside.remove(&job);
         self.running.insert(job.clone());
-        Some(job)
+        Some((job, at))
     }
 
     /// When the next one is due.
     pub(super) fn next(&self) -> Option<Time> {
-        self.due.iter().filter(|(job, _)| !self.running.contains(*job)).map(|(_, at)| *at).min()
+        self.waiting().next().map(|(at, _)| *at)
+    }
+
+    /// Those that do not run, the earliest first. Few run at once, so few are passed over.
+    fn waiting(&self) -> impl Iterator<Item = &(Time, Job)> {
+        self.by_time.iter().filter(|(_, job)| !self.running.contains(job))
+    }
+
+    fn forget(&mut self, job: &Job) {
+        if let Some(at) = self.due.remove(job) {
+            self.by_time.remove(&(at, job.clone()));
+        }
     }
 
     /// It has ended. Nothing says that it failed.
@@ -126,6 +142,10 @@ mod tests {
         Job { who: Who::LeaderWorkerSet, key: Key::new("ns", name) }
     }
 
+    fn taken(queue: &mut Queue, seconds: u64) -> Option<Job> {
+        queue.take(at(seconds)).map(|(job, _)| job)
+    }
+
     fn at(seconds: u64) -> Time {
         Duration::from_secs(seconds)
     }
@@ -138,11 +158,24 @@ mod tests {
         queue.add(job("a"), at(7));
         assert_eq!(queue.take(at(2)), None);
         assert_eq!(queue.next(), Some(at(3)));
-        assert_eq!(queue.take(at(3)), Some(job("a")));
+        assert_eq!(taken(&mut queue, 3), Some(job("a")));
         queue.add(job("a"), at(3));
         assert_eq!((queue.take(at(4)), queue.next()), (None, None));
         queue.done(job("a"), Some(Next::default()), at(4));
-        assert_eq!(queue.take(at(4)), Some(job("a")));
+        assert_eq!(taken(&mut queue, 4), Some(job("a")));
+    }
+
+    #[test]
+    fn who_is_due_longest_comes_first_and_one_that_runs_holds_nobody_back() {
+        let mut queue = Queue::default();
+        for (name, due) in [("a", 5), ("b", 2), ("c", 4)] {
+            queue.add(job(name), at(due));
+        }
+        assert_eq!(queue.take(at(9)), Some((job("b"), at(2))));
+        queue.add(job("b"), at(1));
+        assert_eq!(queue.next(), Some(at(4)));
+        assert_eq!((taken(&mut queue, 9), taken(&mut queue, 9)), (Some(job("c")), Some(job("a"))));
+        assert_eq!(taken(&mut queue, 9), None);
     }
 
     #[test]
@@ -180,7 +213,7 @@ mod tests {
         queue.done(job("a"), Some(Next { at: None, outside: true }), at(0));
         assert_eq!(queue.take(at(9)), None);
         queue.outside_changed(at(9));
-        assert_eq!(queue.take(at(9)), Some(job("a")));
+        assert_eq!(taken(&mut queue, 9), Some(job("a")));
         queue.done(job("a"), Some(Next::default()), at(9));
         queue.outside_changed(at(10));
         assert_eq!(queue.take(at(10)), None);
@@ -194,12 +227,12 @@ mod tests {
         queue.take(at(0));
         queue.outside_changed(at(1));
         queue.done(job("a"), waits, at(2));
-        assert_eq!(queue.take(at(2)), Some(job("a")));
+        assert_eq!(taken(&mut queue, 2), Some(job("a")));
         queue.done(job("a"), waits, at(3));
         assert_eq!(queue.take(at(3)), None);
         // Who does not wait for it is left alone.
         queue.outside_changed(at(4));
-        assert_eq!(queue.take(at(4)), Some(job("a")));
+        assert_eq!(taken(&mut queue, 4), Some(job("a")));
         queue.outside_changed(at(5));
         queue.done(job("a"), Some(Next::default()), at(6));
         assert_eq!(queue.take(at(9)), None);

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use http::Request;
+use http::{Method, Request};
 use jiff::Timestamp;
 use k8s_openapi::{List, api::core::v1::Pod};
 use kube::{
@@ -311,11 +311,17 @@ impl Context {
     ) -> Result<T, Failed> {
         let request = request.map_err(|error| Failed::Ours(attempt.malformed(&error)))?;
         let client: &Client = &self.client;
+        let write = verb_of(request.method());
         // An answer that never comes would hold its object back for ever.
-        match timeout(LONGEST, client.request::<T>(request)).await {
-            Ok(answer) => answer.map_err(Failed::Answered),
-            Err(_) => Err(Failed::Ours(attempt.unanswered())),
+        let answer = match timeout(LONGEST, client.request::<T>(request)).await {
+            Ok(answer) => answer.map_err(Failed::Answered)?,
+            Err(_) => return Err(Failed::Ours(attempt.unanswered())),
+        };
+        if let Some(verb) = write {
+            self.settings.metrics.wrote(verb, attempt.kind);
+            tracing::info!("{} {} {}", attempt.verb, attempt.kind, attempt.key);
         }
+        Ok(answer)
     }
 }
 
@@ -333,6 +339,17 @@ impl Failed {
             Self::Ours(error) => error,
             Self::Answered(error) => attempt.failed(error),
         }
+    }
+}
+
+/// The verb of a write, as rights and audit logs call it.
+fn verb_of(method: &Method) -> Option<&'static str> {
+    match *method {
+        Method::POST => Some("create"),
+        Method::PUT => Some("update"),
+        Method::PATCH => Some("patch"),
+        Method::DELETE => Some("delete"),
+        _ => None,
     }
 }
 

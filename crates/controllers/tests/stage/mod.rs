@@ -45,8 +45,8 @@ impl Stage {
     /// Starts the controllers.
     pub fn run(&mut self) {
         let (stop, stopped) = watch::channel(false);
-        let settings = Settings { on_error: |error| eprintln!("{error}"), ..self.settings.clone() };
-        let running = controllers::run(self.client.clone(), settings, Arc::clone(&self.outside), stopped);
+        let running =
+            controllers::run(self.client.clone(), self.settings.clone(), Arc::clone(&self.outside), stopped);
         self.running = Some((stop, tokio::spawn(running)));
     }
 
