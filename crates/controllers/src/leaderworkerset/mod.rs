@@ -2,12 +2,18 @@
 
 mod act;
 pub mod adopt;
+mod claims;
+mod events;
 mod observe;
 mod render;
 mod revision;
+mod services;
 mod status;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use kube::ResourceExt;
 use planner::{
@@ -21,6 +27,9 @@ use crate::{
     labels,
     runtime::{Context, Error, Key, Next},
 };
+
+/// When a name is tried again that is somebody else's: nobody tells us when they let go of it.
+const BLOCKED_AGAIN: Duration = Duration::from_secs(30);
 
 /// What is done next, for the set and for each group that the set leaves alone.
 #[derive(Debug)]
@@ -58,11 +67,16 @@ pub(crate) async fn reconcile(context: &Context, key: &Key) -> Result<Next, Erro
     let decision = decide(&observed, now);
     confirm_failures(context, &observed, &decision).await?;
     let written = write_status(context, &observed, &decision, now).await?;
-    act::act(context, &observed, &decision, written, now).await?;
+    let act::Outcome { blocked, result } = act::act(context, &observed, &decision, written, now).await;
+    say_what_is_blocked(context, key, &blocked, now).await?;
+    if let Err(error) = result {
+        events::tell_of_refusal(context, &observed, &error).await;
+        return Err(error);
+    }
     let mut used: Vec<units::Revision> = observed.groups.values().map(|group| group.unit.revision).collect();
     used.extend([observed.spec.target, observed.spec.old]);
     revision::prune(context, &observed.set, &used).await?;
-    Ok(next(&observed, &decision).after(now))
+    Ok(next(&observed, &decision, !blocked.is_empty(), now).after(now))
 }
 
 fn decide(observed: &Observed, now: Time) -> Decision {
@@ -103,19 +117,37 @@ async fn write_status(
     decision: &Decision,
     now: Time,
 ) -> Result<bool, Error> {
-    let status = Some(status::status(observed, decision, now));
-    if observed.set.status == status {
+    let status = status::status(observed, decision, now);
+    if observed.set.status.as_ref() == Some(&status) {
         return Ok(false);
     }
     let mut set = observed.set.as_ref().clone();
-    set.status = status;
-    context.write_status(&set).await.map(|()| true)
+    set.status = Some(status.clone());
+    context.write_status(&set).await?;
+    events::tell_of_conditions(context, observed, &status).await;
+    Ok(true)
+}
+
+/// A name that is somebody else's is known only when it is tried: it is said afterwards.
+async fn say_what_is_blocked(
+    context: &Context,
+    key: &Key,
+    blocked: &BTreeSet<String>,
+    now: Time,
+) -> Result<(), Error> {
+    let Some(set) = context.index.read().sets.get(key).cloned() else { return Ok(()) };
+    let mut set = set.as_ref().clone();
+    let Some(status) = &mut set.status else { return Ok(()) };
+    let before = status.conditions.clone();
+    status::set_blocked(&mut status.conditions, blocked, set.metadata.generation.unwrap_or_default(), now);
+    if status.conditions == before { Ok(()) } else { context.write_status(&set).await }
 }
 
 /// The earliest time at which anything is decided otherwise.
-fn next(observed: &Observed, decision: &Decision) -> Next {
+fn next(observed: &Observed, decision: &Decision, is_blocked: bool, now: Time) -> Next {
     let reasons = decision.groups.values().map(|(_, reason)| reason).chain([&decision.set.reason]);
-    let at = reasons.filter_map(|reason| reason.until).chain(observed.given_up_at).min();
+    let again = is_blocked.then(|| now + BLOCKED_AGAIN);
+    let at = reasons.filter_map(|reason| reason.until).chain(observed.given_up_at).chain(again).min();
     let outside = observed.groups.values().any(|group| matches!(group.state, State::Leaving { .. }));
     Next { at, outside }
 }

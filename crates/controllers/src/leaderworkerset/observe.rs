@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use api::leaderworkerset::{GroupStatus, LeaderWorkerSet, RestartPolicy, StartupPolicy};
-use k8s_openapi::api::core::v1::{Pod, PodCondition, Service};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodCondition, Service};
 use kube::ResourceExt;
 use planner::{
     Budget, Time, Uid,
@@ -13,6 +13,7 @@ use planner::{
 
 use super::{
     adopt,
+    claims,
     revision::{self, Revisions},
 };
 use crate::{
@@ -36,6 +37,8 @@ pub(super) struct Observed {
     pub(super) groups: BTreeMap<u32, Group>,
     /// The headless Services that exist.
     pub(super) services: Vec<Arc<Service>>,
+    /// The claims that were made for its pods.
+    pub(super) claims: Vec<Arc<PersistentVolumeClaim>>,
     /// When a pod is given up whose node does not report.
     pub(super) given_up_at: Option<Time>,
 }
@@ -128,6 +131,7 @@ pub(super) fn observe(
         spec,
         groups,
         services,
+        claims: claims::of(set, world),
         given_up_at,
     })))
 }

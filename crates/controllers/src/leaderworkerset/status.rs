@@ -1,8 +1,14 @@
 //! What is, of a set, in the words of its contract.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use api::leaderworkerset::{GroupFailure, GroupStatus, LeaderWorkerSet, LeaderWorkerSetStatus};
+use api::{
+    Conditions,
+    leaderworkerset::{GroupFailure, GroupStatus, LeaderWorkerSet, LeaderWorkerSetStatus},
+};
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time as ApiTime};
 use kube::ResourceExt;
 use planner::{
@@ -19,6 +25,9 @@ use crate::{conditions, count, int, labels, runtime::timestamp};
 
 /// Groups that are told of one by one. Those beyond are counted.
 const MOST_GROUPS: usize = 128;
+
+/// Names of others that are told of one by one.
+const MOST_NAMED: usize = 8;
 
 /// The status of a set when this was seen and that was decided.
 pub(super) fn status(observed: &Observed, decision: &Decision, now: Time) -> LeaderWorkerSetStatus {
@@ -150,6 +159,26 @@ fn failure(group: &Group, reason: Option<&Reason>, now: Time) -> GroupFailure {
         reason: reason.map_or_else(String::new, |reason| reason.what.chars().take(128).collect()),
         time: ApiTime(timestamp(now)),
     }
+}
+
+/// What keeps pods or Services from being made, until a person does something about it.
+pub(super) fn set_blocked(
+    conditions: &mut Conditions,
+    blocked: &BTreeSet<String>,
+    generation: i64,
+    now: Time,
+) {
+    const NAMES_TAKEN: &str = "NamesTaken";
+    if blocked.is_empty() {
+        return conditions::unset(conditions, NAMES_TAKEN, generation, now);
+    }
+    let mut named: Vec<String> = blocked.iter().take(MOST_NAMED).cloned().collect();
+    let more = blocked.len() - named.len();
+    if more > 0 {
+        named.push(format!("and {more} more"));
+    }
+    let message = named.join("; ");
+    conditions::set(conditions, (NAMES_TAKEN, true, "NotOurs", &message), generation, now);
 }
 
 /// `Available` and the other two exclude each other. A condition that is not so any more keeps what it said: clients of

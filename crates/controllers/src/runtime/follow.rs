@@ -9,8 +9,9 @@ use std::{pin::pin, time::Duration};
 use futures_util::StreamExt;
 use k8s_openapi::api::{
     apps::v1::ControllerRevision,
-    core::v1::{Node, Pod, Service},
+    core::v1::{Node, PersistentVolumeClaim, Pod, Service},
     discovery::v1::EndpointSlice,
+    policy::v1::PodDisruptionBudget,
 };
 use kube::{
     Api,
@@ -40,6 +41,8 @@ pub(super) fn all(context: &Context) -> JoinSet<()> {
     feeding.spawn(follow::<api::modeldeployment::ModelDeployment>(context.clone(), everything()));
     feeding.spawn(follow::<Node>(context.clone(), everything()));
     feeding.spawn(follow::<Pod>(context.clone(), ours(labels::SET_NAME)));
+    feeding.spawn(follow::<PersistentVolumeClaim>(context.clone(), Some(labels::SET_NAME)));
+    feeding.spawn(follow::<PodDisruptionBudget>(context.clone(), everything()));
     feeding.spawn(follow::<ControllerRevision>(context.clone(), Some(labels::SET_NAME)));
     feeding.spawn(follow::<Service>(context.clone(), ours("app.kubernetes.io/managed-by=segue")));
     feeding.spawn(follow::<EndpointSlice>(context.clone(), ours(labels::DEPLOYMENT)));

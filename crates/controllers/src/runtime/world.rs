@@ -12,8 +12,9 @@ use api::{
 };
 use k8s_openapi::api::{
     apps::v1::ControllerRevision,
-    core::v1::{Node, Pod, Service},
+    core::v1::{Node, PersistentVolumeClaim, Pod, Service},
     discovery::v1::EndpointSlice,
+    policy::v1::PodDisruptionBudget,
 };
 use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -30,6 +31,10 @@ pub struct World {
     pub deployments: Shelf<ModelDeployment>,
     /// Pods.
     pub pods: Shelf<Pod>,
+    /// What pods keep.
+    pub claims: Shelf<PersistentVolumeClaim>,
+    /// How many pods may be disturbed at once.
+    pub budgets: Shelf<PodDisruptionBudget>,
     /// What pods run on.
     pub nodes: Shelf<Node>,
     /// The templates of earlier revisions.
@@ -51,6 +56,8 @@ impl World {
         self.sets.is_listed()
             && self.deployments.is_listed()
             && self.pods.is_listed()
+            && self.claims.is_listed()
+            && self.budgets.is_listed()
             && self.nodes.is_listed()
             && self.revisions.is_listed()
             && self.services.is_listed()
@@ -111,6 +118,15 @@ followed!(Pod, pods, |pod: &Self, world: &World| {
     }
     concerned.extend(endpoints::services_of(pod, world).map(|key| (Who::Endpoints, key)));
     concerned
+});
+// A claim that stays when its set goes is nobody's.
+followed!(PersistentVolumeClaim, claims, |claim: &Self, _: &World| {
+    let set = claim.labels().get(labels::SET_NAME);
+    set.map(|name| (Who::LeaderWorkerSet, Key::of(claim).beside(name))).into_iter().collect()
+});
+followed!(PodDisruptionBudget, budgets, |budget: &Self, world: &World| {
+    let sets = world.sets.within(&budget.namespace().unwrap_or_default());
+    sets.map(|set| (Who::LeaderWorkerSet, Key::of(set.as_ref()))).collect()
 });
 followed!(Node, nodes, |node: &Self, world: &World| {
     let is_here = |pod: &&Arc<Pod>| {

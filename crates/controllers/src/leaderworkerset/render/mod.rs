@@ -1,10 +1,13 @@
 //! The pods of a group, and the Services that give them names.
 
+mod claims;
+
 use api::leaderworkerset::{LeaderWorkerSet, SubdomainPolicy};
 use kube::ResourceExt;
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use serde_json::{Value, json};
 
+pub(super) use self::claims::{Claim, claims, goes_with};
 use super::revision::Template;
 use crate::{labels, owner, runtime::Key};
 
@@ -76,6 +79,7 @@ pub(super) fn pod(set: &LeaderWorkerSet, template: &Template, place: Place) -> V
         // Who takes requests is who leaves service first: the leader speaks for its group.
         push(&mut spec["readinessGates"], json!({"conditionType": labels::IN_SERVICE}));
     }
+    claims::mount(spec, &claims(set, template, place));
     let ours = [
         ("LWS_LEADER_ADDRESS", format!("{leader_name}.{subdomain}.{namespace}")),
         ("LWS_GROUP_SIZE", pods.size.to_string()),

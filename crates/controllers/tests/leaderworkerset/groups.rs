@@ -1,27 +1,12 @@
-//! Sets on the embedded API, with a kubelet that runs nothing.
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod stage;
+//! Groups: made, started, replaced, made again, counted.
 
 use kube::ResourceExt;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::stage::{Stage, ready_groups};
-
-fn set(name: &str, replicas: u32, size: u32, image: &str) -> Value {
-    json!({
-        "apiVersion": "leaderworkerset.x-k8s.io/v1",
-        "kind": "LeaderWorkerSet",
-        "metadata": {"name": name, "annotations": {"segue.dev/settle-seconds": "0", "segue.dev/drain-seconds": "0"}},
-        "spec": {
-            "replicas": replicas,
-            "leaderWorkerTemplate": {
-                "size": size,
-                "workerTemplate": {"spec": {"containers": [{"name": "c", "image": image}]}},
-            },
-        },
-    })
-}
+use crate::{
+    set,
+    stage::{Stage, ready_groups},
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn groups_are_created_become_ready_and_are_counted() {
