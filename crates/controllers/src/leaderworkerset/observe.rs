@@ -207,6 +207,12 @@ impl Look<'_> {
                 StartupPolicy::LeaderHasAddress => units::StartupPolicy::LeaderHasAddress,
             },
             restart: match template.restart_policy {
+                // The older way to ask for the other policy.
+                RestartPolicy::RecreateGroupOnPodRestart
+                    if self.set.annotations().contains_key(labels::RECREATE_AFTER_START) =>
+                {
+                    units::RestartPolicy::RecreateAfterStart
+                }
                 RestartPolicy::RecreateGroupOnPodRestart => units::RestartPolicy::RecreateOnPodRestart,
                 RestartPolicy::RecreateGroupAfterStart => units::RestartPolicy::RecreateAfterStart,
                 RestartPolicy::Default | RestartPolicy::None => units::RestartPolicy::None,
