@@ -4,6 +4,7 @@ mod act;
 pub mod adopt;
 mod claims;
 mod events;
+mod normal;
 mod observe;
 mod render;
 mod revision;
