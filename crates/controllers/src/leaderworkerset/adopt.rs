@@ -242,7 +242,7 @@ mod tests {
         json!([{"apiVersion": "v1", "kind": kind, "name": name, "uid": uid, "controller": true}])
     }
 
-    fn pod(name: &str, owners: Value, (group, index): (u32, u32)) -> Pod {
+    fn pod(name: &str, owners: &Value, (group, index): (u32, u32)) -> Pod {
         serde_json::from_value(json!({
             "metadata": {"name": name, "uid": format!("uid-{name}"), "ownerReferences": owners, "labels": {
                 labels::SET_NAME: "x",
@@ -256,7 +256,7 @@ mod tests {
         .unwrap()
     }
 
-    fn stateful_set(name: &str, owners: Value) -> StatefulSet {
+    fn stateful_set(name: &str, owners: &Value) -> StatefulSet {
         serde_json::from_value(json!({
             "metadata": {"name": name, "uid": format!("uid-{name}-pods"), "ownerReferences": owners},
         }))
@@ -274,12 +274,12 @@ mod tests {
         Left {
             set: serde_json::from_value(set).unwrap(),
             stateful_sets: vec![
-                stateful_set("x", owned_by("LeaderWorkerSet", "x", "u")),
-                stateful_set("x-0", owned_by("Pod", "x-0", "uid-x-0")),
+                stateful_set("x", &owned_by("LeaderWorkerSet", "x", "u")),
+                stateful_set("x-0", &owned_by("Pod", "x-0", "uid-x-0")),
             ],
             pods: vec![
-                pod("x-0", owned_by("StatefulSet", "x", "uid-x-pods"), (0, 0)),
-                pod("x-0-1", owned_by("StatefulSet", "x-0", "uid-x-0-pods"), (0, 1)),
+                pod("x-0", &owned_by("StatefulSet", "x", "uid-x-pods"), (0, 0)),
+                pod("x-0-1", &owned_by("StatefulSet", "x-0", "uid-x-0-pods"), (0, 1)),
             ],
             services: vec![serde_json::from_value(service).unwrap()],
         }
@@ -308,13 +308,13 @@ mod tests {
     fn whoever_stopped_midway_goes_on_and_nothing_is_left_at_the_end() {
         let mut left = left();
         left.stateful_sets.clear();
-        left.pods[0] = pod("x-0", owned_by("LeaderWorkerSet", "x", "u"), (0, 0));
-        left.pods[1] = pod("x-0-1", json!([]), (0, 1));
+        left.pods[0] = pod("x-0", &owned_by("LeaderWorkerSet", "x", "u"), (0, 0));
+        left.pods[1] = pod("x-0-1", &json!([]), (0, 1));
         let writes = left.takeover().unwrap();
         assert!(
             matches!(&writes[..], [Takeover::Name { .. }, Takeover::Own { name, .. }] if name == "x-0-1")
         );
-        left.pods[1] = pod("x-0-1", owned_by("LeaderWorkerSet", "x", "u"), (0, 1));
+        left.pods[1] = pod("x-0-1", &owned_by("LeaderWorkerSet", "x", "u"), (0, 1));
         left.services[0].labels_mut().insert(labels::MANAGED_BY.to_owned(), labels::SEGUE.to_owned());
         assert_eq!(left.takeover(), Ok(Vec::new()));
     }
@@ -322,12 +322,12 @@ mod tests {
     #[test]
     fn what_belongs_to_somebody_unknown_is_named() {
         let mut left = left();
-        left.pods[1] = pod("x-0-1", owned_by("ReplicaSet", "mine", "r"), (0, 1));
+        left.pods[1] = pod("x-0-1", &owned_by("ReplicaSet", "mine", "r"), (0, 1));
         assert_eq!(
             left.takeover().unwrap_err(),
             "x-0-1 bears the label of x but belongs to ReplicaSet mine; remove the label, or the object"
         );
-        left.pods[1] = pod("x-0-1", owned_by("StatefulSet", "xy-0", "r"), (0, 1));
+        left.pods[1] = pod("x-0-1", &owned_by("StatefulSet", "xy-0", "r"), (0, 1));
         assert!(left.takeover().is_err());
     }
 
@@ -335,11 +335,11 @@ mod tests {
     fn a_pod_is_anothers_until_it_is_taken_over() {
         let left = left();
         assert!(is_anothers(&left.set, &left.pods[0]));
-        assert!(is_anothers(&left.set, &pod("x-0", json!([]), (0, 0))));
-        assert!(!is_anothers(&left.set, &pod("x-0", owned_by("LeaderWorkerSet", "x", "u"), (0, 0))));
+        assert!(is_anothers(&left.set, &pod("x-0", &json!([]), (0, 0))));
+        assert!(!is_anothers(&left.set, &pod("x-0", &owned_by("LeaderWorkerSet", "x", "u"), (0, 0))));
         // Of an earlier set of the same name.
-        assert!(!is_anothers(&left.set, &pod("x-0", owned_by("LeaderWorkerSet", "x", "old"), (0, 0))));
-        let mut unplaced = pod("x-web", json!([]), (0, 0));
+        assert!(!is_anothers(&left.set, &pod("x-0", &owned_by("LeaderWorkerSet", "x", "old"), (0, 0))));
+        let mut unplaced = pod("x-web", &json!([]), (0, 0));
         unplaced.labels_mut().remove(labels::GROUP_INDEX);
         assert!(!is_anothers(&left.set, &unplaced));
     }

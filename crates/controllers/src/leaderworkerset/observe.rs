@@ -12,8 +12,7 @@ use planner::{
 };
 
 use super::{
-    adopt,
-    claims,
+    adopt, claims,
     revision::{self, Revisions},
 };
 use crate::{
