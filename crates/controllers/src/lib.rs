@@ -17,6 +17,7 @@ mod metrics;
 pub mod modeldeployment;
 mod nodes;
 mod outside;
+pub mod request;
 mod runtime;
 
 use std::time::Duration;

@@ -23,10 +23,12 @@ use planner::{
     units,
 };
 
+use serde_json::json;
+
 use self::observe::{Found, Observed};
 use crate::{
-    labels,
-    runtime::{Context, Error, Key, Next},
+    labels, request,
+    runtime::{Context, Error, Key, Next, timestamp},
 };
 
 /// When a name is tried again that is somebody else's: nobody tells us when they let go of it.
@@ -74,6 +76,7 @@ pub(crate) async fn reconcile(context: &Context, key: &Key) -> Result<Next, Erro
         events::tell_of_refusal(context, &observed, &error).await;
         return Err(error);
     }
+    answer_request(context, &observed, now).await?;
     let mut used: Vec<units::Revision> = observed.groups.values().map(|group| group.unit.revision).collect();
     used.extend([observed.spec.target, observed.spec.old]);
     revision::prune(context, &observed.set, &used).await?;
@@ -127,6 +130,34 @@ async fn write_status(
     context.write_status(&set).await?;
     events::tell_of_conditions(context, observed, &status).await;
     Ok(true)
+}
+
+/// The one request that is not a change of the spec: groups that wait because they failed are made again at once.
+const RETRY: &str = "retry";
+
+/// Answers the request that was looked at, now that it is carried out. Whoever asks for more than that changes the spec.
+async fn answer_request(context: &Context, observed: &Observed, now: Time) -> Result<(), Error> {
+    let outcome = match request::unanswered(observed.set.as_ref()) {
+        None => return Ok(()),
+        Some(Err(why)) => Err(why),
+        Some(Ok(asked)) if asked.verb == RETRY => Ok("groups that failed do not wait any longer".to_owned()),
+        Some(Ok(asked)) => Err(format!(
+            "the verb {:?} is not known for a LeaderWorkerSet; there is {RETRY:?}, and everything else is in its spec",
+            asked.verb
+        )),
+    };
+    let key = Key::of(observed.set.as_ref());
+    let Some(set) = context.index.read().sets.get(&key).cloned() else { return Ok(()) };
+    if set.annotations().get(request::REQUEST) != observed.set.annotations().get(request::REQUEST) {
+        return Ok(());
+    }
+    let response = request::answer(set.as_ref(), outcome, timestamp(now));
+    let text = serde_json::to_string(&response)
+        .map_err(|error| Error::Malformed { what: key.to_string(), why: error.to_string() })?;
+    let patch = json!({"metadata": {"annotations": {request::RESPONSE: text}}});
+    context.change(set.as_ref(), patch).await?;
+    context.tell(set.as_ref(), !response.done, "Request", response.message).await;
+    Ok(())
 }
 
 /// A name that is somebody else's is known only when it is tried: it is said afterwards.

@@ -18,6 +18,7 @@ use super::{
 use crate::{
     Protections, amount, count, labels, nodes,
     outside::DataPlane,
+    request,
     runtime::{Error, Key, World, moment},
 };
 
@@ -108,8 +109,12 @@ pub(super) fn observe(
     }
     // A group that was recreated and has no pod yet is known by its record alone.
     let records = set.status.iter().flat_map(|status| &status.groups);
-    let records: BTreeMap<u32, GroupStatus> =
+    let mut records: BTreeMap<u32, GroupStatus> =
         records.map(|record| (count(record.index), record.clone())).collect();
+    if asks_to_retry(set) {
+        // Whoever waits because it failed again and again waits no longer.
+        records.values_mut().for_each(|record| record.restarts_in_a_row = 0);
+    }
     for (group, record) in &records {
         if record.restarts > 0 && revisions.find(&record.revision) != Revision(0) {
             pods.entry(*group).or_default();
@@ -147,6 +152,10 @@ impl Observed {
         };
         self.groups.iter().map(unit).collect()
     }
+}
+
+fn asks_to_retry(set: &LeaderWorkerSet) -> bool {
+    matches!(request::unanswered(set), Some(Ok(request)) if request.verb == super::RETRY)
 }
 
 fn set_spec(set: &LeaderWorkerSet, revisions: &Revisions) -> SetSpec {

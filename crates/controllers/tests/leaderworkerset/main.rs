@@ -5,6 +5,7 @@
 mod claims;
 mod groups;
 mod names;
+mod requests;
 #[path = "../stage/mod.rs"]
 mod stage;
 

@@ -12,6 +12,7 @@ pub(crate) mod get;
 mod kinds;
 pub(crate) mod logs;
 mod object;
+pub(crate) mod rollout;
 mod stream;
 mod table;
 
