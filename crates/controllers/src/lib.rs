@@ -20,7 +20,7 @@ mod runtime;
 
 use std::time::Duration;
 
-use api::IntOrPercent;
+use api::{IntOrPercent, Kind};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use planner::{Amount, Time};
 
@@ -31,11 +31,18 @@ pub use crate::{
     runtime::{Error, FIELD_MANAGER, Key, run},
 };
 
+/// The kinds that there are controllers for.
+pub const SERVED: [&Kind; 2] = [&api::leaderworkerset::KIND, &api::modeldeployment::KIND];
+
 /// How the controllers run.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Nobody else is there: endpoints of Services are ours to write.
     pub embedded: bool,
+    /// The kinds that are looked after, of [`SERVED`]. `ModelDeployment` needs `LeaderWorkerSet`: its versions are sets.
+    pub kinds: Vec<&'static Kind>,
+    /// The namespaces in which they are looked after; none means everywhere.
+    pub namespaces: Vec<String>,
     /// What keeps requests from failing.
     pub protections: Protections,
     /// The time since 1970.
@@ -46,7 +53,25 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { embedded: false, protections: Protections::default(), clock: wall_clock, on_error: |_| {} }
+        Self {
+            embedded: false,
+            kinds: SERVED.into(),
+            namespaces: Vec::new(),
+            protections: Protections::default(),
+            clock: wall_clock,
+            on_error: |_| {},
+        }
+    }
+}
+
+impl Settings {
+    /// Where lists and watches look: in each namespace by itself, or with the empty one everywhere at once.
+    fn scopes(&self) -> Vec<String> {
+        if self.namespaces.is_empty() { vec![String::new()] } else { self.namespaces.clone() }
+    }
+
+    fn looks_after(&self, kind: &Kind) -> bool {
+        self.kinds.iter().any(|it| it.name == kind.name)
     }
 }
 

@@ -168,12 +168,13 @@ pub async fn run(
     mut stop: watch::Receiver<bool>,
 ) {
     let context = Context::new(client, settings, outside);
+    let scopes = context.settings.scopes();
     let mut feeding = follow::all(&context);
     let mut outside = context.outside.changes();
     let mut looking = JoinSet::new();
     loop {
         while looking.try_join_next().is_some() {}
-        let next = if context.index.is_listed() { begin(&context, &mut looking) } else { None };
+        let next = if context.index.is_listed(&scopes) { begin(&context, &mut looking) } else { None };
         let wait = next.map(|at| at.saturating_sub(context.now()));
         tokio::select! {
             // In this order: the same events give the same run.

@@ -47,17 +47,17 @@ pub struct World {
 }
 
 impl World {
-    fn is_listed(&self) -> bool {
-        self.sets.is_listed()
-            && self.deployments.is_listed()
-            && self.pods.is_listed()
-            && self.nodes.is_listed()
-            && self.revisions.is_listed()
-            && self.services.is_listed()
-            && self.slices.is_listed()
-            && self.gateways.is_listed()
-            && self.http_routes.is_listed()
-            && self.grpc_routes.is_listed()
+    fn is_listed(&self, scopes: &[String]) -> bool {
+        self.sets.is_listed(scopes)
+            && self.deployments.is_listed(scopes)
+            && self.pods.is_listed(scopes)
+            && self.nodes.is_listed(&[String::new()])
+            && self.revisions.is_listed(scopes)
+            && self.services.is_listed(scopes)
+            && self.slices.is_listed(scopes)
+            && self.gateways.is_listed(scopes)
+            && self.http_routes.is_listed(scopes)
+            && self.grpc_routes.is_listed(scopes)
     }
 }
 
@@ -160,8 +160,8 @@ impl Index {
     }
 
     /// Whether every kind was listed: half a world would be decided upon as if the other half were gone.
-    pub(super) fn is_listed(&self) -> bool {
-        self.read().is_listed()
+    pub(super) fn is_listed(&self, scopes: &[String]) -> bool {
+        self.read().is_listed(scopes)
     }
 
     /// Changes what is known, and says who is concerned by what changed.
@@ -185,11 +185,11 @@ impl Index {
                 }
             }
             News::Gone(object) => touched.extend(known.remove(&object)),
-            News::All(version, objects) => {
-                touched.extend(known.replace(version, objects));
+            News::All(scope, version, objects) => {
+                touched.extend(known.replace(&scope, version, objects));
                 touched.extend(known.all().cloned());
             }
-            News::NoSuchKind => known.is_unknown(),
+            News::NoSuchKind(scope) => known.is_unknown(&scope),
         }
         touched.iter().flat_map(|object| object.concerns(&world)).collect()
     }
@@ -198,14 +198,14 @@ impl Index {
 /// What is learnt of a kind.
 #[derive(Debug)]
 pub(super) enum News<K> {
-    /// All that there was at a version.
-    All(u64, Vec<K>),
+    /// All that there was in a namespace, or for the empty one everywhere, at a version.
+    All(String, u64, Vec<K>),
     /// An object, by the watch.
     Here(K),
     /// An object, as a write answered it.
     Written(K),
     /// An object that is gone.
     Gone(K),
-    /// The API does not serve it.
-    NoSuchKind,
+    /// The API does not serve it, or nobody asked for it.
+    NoSuchKind(String),
 }

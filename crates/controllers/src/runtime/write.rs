@@ -67,6 +67,19 @@ pub enum Error {
         /// On which object.
         key: Key,
     },
+    /// Objects cannot be seen; nothing is done before they can.
+    #[error("failed to {verb} {kind}s{}: {source}", within(.namespace))]
+    Unseen {
+        /// What was tried.
+        verb: &'static str,
+        /// On what kind.
+        kind: &'static str,
+        /// Where; empty for everywhere.
+        namespace: String,
+        /// Why not.
+        #[source]
+        source: Box<kube::Error>,
+    },
     /// An object that cannot be read as what it should be.
     #[error("failed to read {what}: {why}")]
     Malformed {
@@ -86,6 +99,7 @@ impl Error {
             Self::Refused { .. } => "refused",
             Self::Unanswered { .. } => "unanswered",
             Self::Malformed { .. } => "malformed",
+            Self::Unseen { .. } => "unseen",
         }
     }
 }
@@ -336,7 +350,11 @@ impl Failed {
     }
 }
 
-fn kind<K: Followed>() -> &'static str {
+fn within(namespace: &str) -> String {
+    if namespace.is_empty() { String::new() } else { format!(" of namespace {namespace}") }
+}
+
+pub(super) fn kind<K: Followed>() -> &'static str {
     // The names of kinds are constants; the trait hands them out as text that may be owned.
     match K::kind(&()) {
         std::borrow::Cow::Borrowed(kind) => kind,
