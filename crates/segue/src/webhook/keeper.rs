@@ -140,9 +140,11 @@ impl Keeper {
 
     /// Has the API trust a certificate; whether it did already.
     async fn trust(&self, certificate: &Certificate) -> Result<bool, kube::Error> {
-        let Some(live) = self.configurations.get_opt(&self.configuration).await? else {
+        let live = match self.configurations.get(&self.configuration).await {
+            Ok(live) => live,
             // Nobody asks.
-            return Ok(true);
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(true),
+            Err(error) => return Err(error),
         };
         let bundle = ByteString(certificate.authorities.clone().into_bytes());
         let hooks = live.webhooks.unwrap_or_default();
