@@ -49,6 +49,10 @@ impl Next {
 /// The first wait after an error; it doubles with each in a row.
 const BACK_OFF_START: Duration = Duration::from_millis(100);
 
+/// How long news wait at most for an object that failed. What we write ourselves is news too: without a bound, one that
+/// is refused for ever would be tried as fast as the API answers.
+const NEWS_WAIT: Duration = Duration::from_secs(5);
+
 /// The longest: an API that is back is used again within a minute.
 const BACK_OFF_CAP: Duration = Duration::from_mins(1);
 
@@ -63,11 +67,14 @@ pub(super) struct Queue {
     /// Those that ran while what is outside changed: they may have looked at it before.
     overtaken: BTreeSet<Job>,
     failures: BTreeMap<Job, u32>,
+    /// Those that failed last, and when they may be looked at again whatever is new.
+    held: BTreeMap<Job, Time>,
 }
 
 impl Queue {
     /// Looks at it, not later than at this time.
     pub(super) fn add(&mut self, job: Job, at: Time) {
+        let at = self.held.get(&job).map_or(at, |until| at.max(*until));
         let due = self.due.entry(job).or_insert(at);
         *due = at.min(*due);
     }
@@ -101,6 +108,7 @@ impl Queue {
         let overtaken = self.overtaken.remove(&job);
         if let Some(next) = result {
             self.failures.remove(&job);
+            self.held.remove(&job);
             if next.outside && overtaken {
                 self.add(job.clone(), now);
             } else if next.outside {
@@ -113,6 +121,11 @@ impl Queue {
             let failures = self.failures.entry(job.clone()).or_default();
             let wait = BACK_OFF_CAP.min(BACK_OFF_START * (1 << (*failures).min(10)));
             *failures += 1;
+            self.held.insert(job.clone(), now + wait.min(NEWS_WAIT));
+            // What came meanwhile waits too.
+            if let Some(due) = self.due.get_mut(&job) {
+                *due = (*due).max(now + wait.min(NEWS_WAIT));
+            }
             self.add(job, now + wait);
         }
     }
@@ -143,6 +156,27 @@ mod tests {
         assert_eq!((queue.take(at(4)), queue.next()), (None, None));
         queue.done(job("a"), Some(Next::default()), at(4));
         assert_eq!(queue.take(at(4)), Some(job("a")));
+    }
+
+    #[test]
+    fn news_of_one_that_failed_wait_a_little_and_not_for_ever() {
+        let mut queue = Queue::default();
+        queue.add(job("a"), at(0));
+        for _ in 0..12 {
+            let now = queue.next().unwrap();
+            assert!(queue.take(now).is_some());
+            // Its own write comes back while it runs, and again when it has ended.
+            queue.add(job("a"), now);
+            queue.done(job("a"), None, now);
+            queue.add(job("a"), now);
+            assert!(queue.next().unwrap() > now && queue.next().unwrap() <= now + NEWS_WAIT);
+        }
+        let now = queue.next().unwrap();
+        assert!(now > at(30), "tried again and again within {now:?}");
+        queue.take(now);
+        queue.done(job("a"), Some(Next::default()), now);
+        queue.add(job("a"), now);
+        assert_eq!(queue.next(), Some(now), "one that did not fail is looked at at once");
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub enum Error {
         key: Key,
     },
     /// The API said no, or nothing.
-    #[error("failed to {verb} {kind} {key}: {source}")]
+    #[error("failed to {verb} {kind} {key}: {}", said(.source))]
     Refused {
         /// What was tried.
         verb: &'static str,
@@ -68,7 +68,7 @@ pub enum Error {
         key: Key,
     },
     /// Objects cannot be seen; nothing is done before they can.
-    #[error("failed to {verb} {kind}s{}: {source}", within(.namespace))]
+    #[error("failed to {verb} {kind}s{}: {}", within(.namespace), said(.source))]
     Unseen {
         /// What was tried.
         verb: &'static str,
@@ -347,6 +347,14 @@ impl Failed {
             Self::Ours(error) => error,
             Self::Answered(error) => attempt.failed(error),
         }
+    }
+}
+
+/// What the API said, in its own words and nothing else.
+fn said(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
     }
 }
 

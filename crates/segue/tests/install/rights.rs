@@ -124,6 +124,25 @@ pub async fn live_the_life_of_sets(site: &Site, flags: &[&str]) {
     site.ready("x", 3, "one").await;
     site.apply(&set("x", 3, "two")).await;
     site.ready("x", 3, "two").await;
+    // Somebody changes what is ours: it is changed back.
+    site.kubectl(&[
+        "-n",
+        "default",
+        "patch",
+        "service",
+        "x",
+        "-p",
+        r#"{"spec":{"publishNotReadyAddresses":false}}"#,
+    ]);
+    eventually("its Service is as it was", LONG, async || {
+        let service = site.get(&["-n", "default", "service", "x"]);
+        (service["spec"]["publishNotReadyAddresses"] == true).then_some(())
+    })
+    .await
+    .unwrap();
+    // What is refused for a while is looked at again before it is tried again.
+    refuse_for_a_while(site, "leaderworkersets", async || site.apply(&set("x", 3, "three")).await).await;
+    site.ready("x", 3, "three").await;
     // Revisions beyond those that are kept are forgotten.
     for number in 0..13 {
         let image = format!("image{number}");
@@ -157,7 +176,7 @@ pub async fn live_the_life_of_sets(site: &Site, flags: &[&str]) {
     let name = format!("taken-revision-{revision}");
     site.apply(&stranger("apps/v1", "ControllerRevision", &name, json!({"revision": 1, "data": {}}))).await;
     for name in ["taken-pod", "taken-service", "taken-revision"] {
-        site.apply(&set(name, 1, "two")).await;
+        site.apply(&set(name, 1, "three")).await;
     }
     for kind in [
         "Pod default/taken-pod-0",
@@ -190,6 +209,8 @@ pub async fn live_a_full_life(site: &Site, flags: &[&str]) {
     // A certificate that cannot be read is made anew.
     site.kubectl(&["-n", "segue-system", "annotate", "secret", "segue-webhook", "segue.dev/expires-"]);
     let operator = site.operate(flags);
+    let first = deployment("plain", "v1", None);
+    refuse_for_a_while(site, "modeldeployments", async || site.apply(&first).await).await;
     hand_over(site, "plain").await;
     let class = json!({"className": "nobodys", "hostnames": ["one.example"]});
     site.apply(&deployment("routed", "v1", Some(&class))).await;
@@ -228,6 +249,60 @@ pub async fn live_a_full_life(site: &Site, flags: &[&str]) {
         operator.says(&[&format!("{kind} default/{name}"), "it is not ours"]).await;
     }
     operator.stop().await;
+}
+
+/// Does something while a policy of the cluster's owner refuses what the operator would do about it, until it has asked
+/// for the object once more.
+async fn refuse_for_a_while(site: &Site, resource: &str, doing: impl AsyncFnOnce()) {
+    let name = "not-now.segue.test";
+    let rule = |group: &str, operations: &[&str], resource: &str| json!({"apiGroups": [group], "apiVersions": ["v1"], "operations": operations, "resources": [resource]});
+    let us = "request.userInfo.username == 'system:serviceaccount:segue-system:segue'";
+    let version = "admissionregistration.k8s.io/v1";
+    site.apply(&json!({
+        "apiVersion": version,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": {
+            "matchConstraints": {"resourceRules": [
+                rule("", &["UPDATE"], "pods/status"),
+                rule("leaderworkerset.x-k8s.io", &["CREATE"], "leaderworkersets"),
+            ]},
+            "validations": [{"expression": format!("!({us})"), "message": "not now"}],
+        },
+    }))
+    .await;
+    site.apply(&json!({
+        "apiVersion": version,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    }))
+    .await;
+    // It takes the API a moment to heed it.
+    eventually("the policy", LONG, async || {
+        let us = ["--as", "system:serviceaccount:segue-system:segue", "--dry-run=server"];
+        let patch = [
+            "-n",
+            "default",
+            "patch",
+            "pod",
+            "x-0",
+            "--subresource=status",
+            "-p",
+            r#"{"status":{"message":"probe"}}"#,
+        ];
+        site.try_kubectl(&[&patch[..], &us].concat()).contains("not now").then_some(())
+    })
+    .await
+    .unwrap();
+    doing().await;
+    eventually(&format!("a look at {resource}"), LONG, async || {
+        let asked = Asked::read(site);
+        asked.all.iter().any(|it| it.resource == resource && it.verb == "get").then_some(())
+    })
+    .await
+    .unwrap();
+    site.kubectl(&["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", name]);
 }
 
 async fn exists(site: &Site, object: &str) {

@@ -72,18 +72,27 @@ impl Site {
         pipe(self.cluster.kubectl().args(arguments), "")
     }
 
+    /// What it complains about.
+    pub fn try_kubectl(&self, arguments: &[&str]) -> String {
+        String::from_utf8(run(self.cluster.kubectl().args(arguments), "").stderr).unwrap()
+    }
+
     pub fn get(&self, arguments: &[&str]) -> Value {
         serde_json::from_str(&self.kubectl(&[&["get", "-o", "json"], arguments].concat())).unwrap()
+    }
+
+    /// Rehearses a creation; what was said about it.
+    pub fn try_create(&self, object: &Value, flags: &[&str]) -> String {
+        let mut create = self.cluster.kubectl();
+        create.args(["create", "--dry-run=server", "-f", "-"]).args(flags);
+        let output = run(&mut create, &object.to_string());
+        String::from_utf8(output.stderr).unwrap()
     }
 
     /// Waits until an object is refused; what was said.
     pub async fn refused(&self, object: &Value) -> String {
         eventually("a refusal", LONG, async || {
-            let output = run(
-                self.cluster.kubectl().args(["create", "--dry-run=server", "-f", "-"]),
-                &object.to_string(),
-            );
-            (!output.status.success()).then(|| String::from_utf8(output.stderr).unwrap())
+            Some(self.try_create(object, &[])).filter(|said| !said.is_empty())
         })
         .await
         .unwrap()
