@@ -266,6 +266,8 @@ async fn refuse_for_a_while(site: &Site, resource: &str, doing: impl AsyncFnOnce
             "matchConstraints": {"resourceRules": [
                 rule("", &["UPDATE"], "pods/status"),
                 rule("leaderworkerset.x-k8s.io", &["CREATE"], "leaderworkersets"),
+                // Nobody misses them; by these it is seen that the policy is heeded.
+                rule("events.k8s.io", &["CREATE"], "events"),
             ]},
             "validations": [{"expression": format!("!({us})"), "message": "not now"}],
         },
@@ -278,20 +280,22 @@ async fn refuse_for_a_while(site: &Site, resource: &str, doing: impl AsyncFnOnce
         "spec": {"policyName": name, "validationActions": ["Deny"]},
     }))
     .await;
+    let probe = json!({
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": "probe", "namespace": "default"},
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+        "action": "Probe",
+        "reason": "Probe",
+        "type": "Normal",
+        "reportingController": "test",
+        "reportingInstance": "test",
+        "regarding": {"kind": "Pod", "name": "x-0", "namespace": "default"},
+    });
     // It takes the API a moment to heed it.
     eventually("the policy", LONG, async || {
-        let us = ["--as", "system:serviceaccount:segue-system:segue", "--dry-run=server"];
-        let patch = [
-            "-n",
-            "default",
-            "patch",
-            "pod",
-            "x-0",
-            "--subresource=status",
-            "-p",
-            r#"{"status":{"message":"probe"}}"#,
-        ];
-        site.try_kubectl(&[&patch[..], &us].concat()).contains("not now").then_some(())
+        let us = ["--as", "system:serviceaccount:segue-system:segue"];
+        site.try_create(&probe, &us).contains("not now").then_some(())
     })
     .await
     .unwrap();

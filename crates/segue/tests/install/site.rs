@@ -28,8 +28,13 @@ impl Site {
         let cluster = Cluster::start_with(Parts { audit: true, ..Parts::default() }).await.unwrap();
         let kubelet = Kubelet::start(cluster.client());
         let site = Self { cluster, _kubelet: kubelet };
+        let check = || run(&mut site.segue_on(&["crds", "--check"]), "");
+        assert_eq!(check().status.code(), Some(1), "nothing is installed yet");
         let crds = pipe(Command::new(segue()).arg("crds"), "");
         site.segue_apply(&crds);
+        let checked = check();
+        let said = String::from_utf8(checked.stdout).unwrap();
+        assert!(checked.status.success() && said.contains("installed by segue-cli, complete"), "{said}");
         site
     }
 
@@ -38,9 +43,14 @@ impl Site {
     }
 
     fn segue_apply(&self, manifests: &str) {
-        let mut apply = Command::new(segue());
-        apply.args(["apply", "-f", "-", "--kubeconfig"]).arg(self.cluster.kubeconfig());
-        pipe(&mut apply, manifests);
+        pipe(&mut self.segue_on(&["apply", "-f", "-"]), manifests);
+    }
+
+    /// `segue` as the administrator.
+    fn segue_on(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(segue());
+        command.args(arguments).arg("--kubeconfig").arg(self.cluster.kubeconfig());
+        command
     }
 
     /// Installs what `segue manifests` prints; what that was.
@@ -53,8 +63,7 @@ impl Site {
 
     /// Deletes all of it, as a person does.
     pub async fn uninstall(&self, manifests: &[Value]) {
-        let mut delete = Command::new(segue());
-        delete.args(["delete", "-f", "-", "--timeout", "2m", "--kubeconfig"]).arg(self.cluster.kubeconfig());
+        let mut delete = self.segue_on(&["delete", "-f", "-", "--timeout", "2m"]);
         pipe(&mut delete, &json!({"apiVersion": "v1", "kind": "List", "items": manifests}).to_string());
     }
 
@@ -70,11 +79,6 @@ impl Site {
 
     pub fn kubectl(&self, arguments: &[&str]) -> String {
         pipe(self.cluster.kubectl().args(arguments), "")
-    }
-
-    /// What it complains about.
-    pub fn try_kubectl(&self, arguments: &[&str]) -> String {
-        String::from_utf8(run(self.cluster.kubectl().args(arguments), "").stderr).unwrap()
     }
 
     pub fn get(&self, arguments: &[&str]) -> Value {
