@@ -159,3 +159,17 @@ fn every_right_is_explained_in_the_documentation() {
         assert!(line.is_some(), "not in docs/operations.md: {row}{} |", right.why);
     }
 }
+
+/// The image and the pod agree on who runs what.
+#[test]
+fn the_pod_runs_the_image_as_its_own_user() {
+    let image = include_str!("../../../../Dockerfile");
+    let pod = of(&objects(&[]), "Deployment")[0]["spec"]["template"]["spec"].clone();
+    let user = &pod["securityContext"];
+    assert!(image.contains(&format!("USER {}:{}\n", user["runAsUser"], user["runAsGroup"])));
+    assert!(image.contains("\nFROM scratch\n") && image.contains("ENTRYPOINT [\"/segue\"]"));
+    assert!(pod["containers"][0]["command"].is_null(), "the image knows its program");
+    let context = &pod["containers"][0]["securityContext"];
+    assert_eq!(context["readOnlyRootFilesystem"], true);
+    assert_eq!(context["capabilities"]["drop"], json!(["ALL"]));
+}
