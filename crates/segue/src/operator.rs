@@ -61,60 +61,42 @@ async fn operate(args: &Args, kinds: Vec<&'static Kind>) -> Result<Answer, Error
         on_error: |error| eprintln!("note: {error}; it is tried again"),
         ..Settings::default()
     };
-    let guest = Guest {
-        client: client.clone(),
-        settings: settings.clone(),
-        splits: args.selection.split_with_others,
-    };
     // Dropped at the end: whoever is asked until then answers.
     let _answering = answer(args, &client, &namespace, &settings).await?;
+    let guest = Guest { client: client.clone(), settings, splits: args.selection.split_with_others };
     if let Some(why) = guest.not_welcome().await {
-        return refuse(&why);
+        return Ok(refuse(&why));
     }
     guest.name_leftovers().await;
-    let claim = Claim::new(client.clone(), &namespace, &args.lease, &identity(), settings.clock);
+    let claim = Claim::new(client, &namespace, &args.lease, &identity(), guest.settings.clock);
     let claim = claim.unless_gone(is_gone);
     output::print(&format!("Waits for the Lease {namespace}/{} of {server}\n", args.lease))?;
-    let (stop, stopped) = watch::channel(false);
-    let mut never = stopped.clone();
+    let (_stop, mut never) = watch::channel(false);
     let leads = tokio::select! {
         leads = claim.acquire(&mut never) => leads,
         () = signals.told_to_stop() => false,
     };
-    if !leads {
-        return Ok(Answer::Yes);
-    }
-    // The lease is kept until the controllers have ended, so that nobody begins beside them.
+    if leads { lead(guest, claim, signals, &server).await } else { Ok(Answer::Yes) }
+}
+
+/// Keeps the lease until the controllers have ended, so that nobody begins beside them.
+async fn lead(guest: Guest, claim: Claim, mut signals: Signals, server: &str) -> Result<Answer, Error> {
     let (hand_in, mut over) = watch::channel(false);
     let mut keeping = tokio::spawn(async move { claim.keep(&mut over).await });
-    let unwelcome = guest.not_welcome().await;
-    let mut answer = Answer::Yes;
-    if let Some(why) = unwelcome {
-        answer = refuse(&why)?;
-    } else {
-        output::print(&format!("Looks after {} of {server}\n", guest.what()))?;
-        let mut running =
-            tokio::spawn(controllers::run(client, settings, Arc::new(Nothing::default()), stopped));
-        tokio::select! {
-            () = signals.told_to_stop() => {}
-            why = guest.until_not_welcome() => answer = refuse(&why)?,
-            _ = &mut keeping => {
-                running.abort();
-                return Err(Error::Up { what: "go on", why: "the lease is lost: another may lead".to_owned() });
-            }
-            ended = &mut running => return Err(ended_by_itself(ended)),
+    let answer = tokio::select! {
+        answer = guest.work(&mut signals, server) => answer?,
+        _ = &mut keeping => {
+            return Err(Error::Up { what: "go on", why: "the lease is lost: another may lead".to_owned() });
         }
-        stop.send_replace(true);
-        running.await.map_err(|error| Error::up("stop", &error))?;
-    }
+    };
     hand_in.send_replace(true);
     keeping.await.map_err(|error| Error::up("give the lease back", &error))?;
     Ok(answer)
 }
 
-fn refuse(why: &str) -> Result<Answer, Error> {
+fn refuse(why: &str) -> Answer {
     eprintln!("error: {why}");
-    Ok(Answer::No)
+    Answer::No
 }
 
 /// Who looks whether it is alone with its kinds.
@@ -136,6 +118,29 @@ impl Guest {
             eprintln!("note: failed to look for other operators of the same kinds: {error}");
             None
         })
+    }
+
+    /// Runs the controllers until somebody says stop, or another operator appears. Dropped, it ends them at once.
+    async fn work(&self, signals: &mut Signals, server: &str) -> Result<Answer, Error> {
+        if let Some(why) = self.not_welcome().await {
+            return Ok(refuse(&why));
+        }
+        output::print(&format!("Looks after {} of {server}\n", self.what()))?;
+        let (stop, stopped) = watch::channel(false);
+        let (client, settings) = (self.client.clone(), self.settings.clone());
+        // A set of one: it is ended when this is dropped.
+        let mut running = JoinSet::new();
+        running.spawn(controllers::run(client, settings, Arc::new(Nothing::default()), stopped));
+        let answer = tokio::select! {
+            () = signals.told_to_stop() => Answer::Yes,
+            why = self.until_not_welcome() => refuse(&why),
+            Some(ended) = running.join_next() => return Err(ended_by_itself(ended)),
+        };
+        stop.send_replace(true);
+        while let Some(ended) = running.join_next().await {
+            ended.map_err(|error| Error::up("stop", &error))?;
+        }
+        Ok(answer)
     }
 
     async fn until_not_welcome(&self) -> String {

@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    fn lease(holder: Value, renewed: &str) -> Lease {
+    fn lease(holder: &Value, renewed: &str) -> Lease {
         let spec = json!({"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed});
         serde_json::from_value(json!({"metadata": {"name": "x"}, "spec": spec})).unwrap()
     }
@@ -144,13 +144,13 @@ mod tests {
     #[test]
     fn a_lease_is_alive_while_it_is_held_and_renewed_and_a_minute_longer() {
         let at = Duration::from_secs;
-        let held = lease(json!("them"), "1970-01-01T00:10:00.000000Z");
+        let held = lease(&json!("them"), "1970-01-01T00:10:00.000000Z");
         assert_eq!(holder(&held, at(600)), Some("them"));
         assert_eq!(holder(&held, at(660)), Some("them"));
         assert_eq!(holder(&held, at(540)), Some("them"), "their clock may be ahead");
         assert_eq!(holder(&held, at(661)), None);
         for nobody in [json!(null), json!("")] {
-            assert_eq!(holder(&lease(nobody, "1970-01-01T00:10:00.000000Z"), at(600)), None);
+            assert_eq!(holder(&lease(&nobody, "1970-01-01T00:10:00.000000Z"), at(600)), None);
         }
     }
 

@@ -135,9 +135,10 @@ fn two_installations_share_no_object() {
 fn what_makes_no_sense_is_refused_by_name() {
     let refused = |flags: &[&str]| {
         let line = Line::try_parse_from([&["manifests"], flags].concat());
-        line.map(|line| line.args.selection.kinds_or_all().err().map(|error| error.to_string()))
-            .unwrap_or_else(|error| Some(error.to_string()))
-            .unwrap_or_default()
+        match line {
+            Ok(line) => line.args.selection.kinds_or_all().unwrap_err().to_string(),
+            Err(error) => error.to_string(),
+        }
     };
     let said = refused(&["--kinds", "leaderworkerset,rayservice"]);
     assert!(said.contains("rayservice") && said.contains("leaderworkerset, modeldeployment"), "{said}");

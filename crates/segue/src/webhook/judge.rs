@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::furnish::OurKinds;
 
 /// Answers an `AdmissionReview`.
-pub(super) fn review(review: Value) -> Result<Value, String> {
+pub(super) fn review(review: &Value) -> Result<Value, String> {
     let request = &review["request"];
     if review["kind"] != "AdmissionReview" || !request["uid"].is_string() {
         return Err("expected an AdmissionReview with a request".to_owned());
@@ -47,7 +47,7 @@ mod tests {
         let request = json!({"uid": "7", "object": object, "oldObject": old});
         let review =
             json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
-        super::review(review).unwrap()["response"].clone()
+        super::review(&review).unwrap()["response"].clone()
     }
 
     #[test]
@@ -84,6 +84,6 @@ mod tests {
 
     #[test]
     fn what_is_no_review_is_no_verdict() {
-        assert!(review(json!({"kind": "Pod"})).is_err());
+        assert!(review(&json!({"kind": "Pod"})).is_err());
     }
 }

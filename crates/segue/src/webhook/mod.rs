@@ -14,6 +14,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use rustls::ServerConfig;
+use serde_json::Value;
 
 use self::certificate::Shown;
 use crate::output::Error;
@@ -47,7 +48,9 @@ pub(crate) async fn answer(request: Request<Incoming>) -> Response<Full<Bytes>> 
     let Ok(body) = Limited::new(request.into_body(), LONGEST).collect().await else {
         return text(StatusCode::PAYLOAD_TOO_LARGE, format!("a review has at most {LONGEST} bytes"));
     };
-    match serde_json::from_slice(&body.to_bytes()).map_err(|error| error.to_string()).and_then(judge::review)
+    match serde_json::from_slice(&body.to_bytes())
+        .map_err(|error| error.to_string())
+        .and_then(|review: Value| judge::review(&review))
     {
         Ok(review) => {
             let mut answer = text(StatusCode::OK, review.to_string());

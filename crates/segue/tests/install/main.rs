@@ -25,7 +25,7 @@ const BOTH: &str = "--kinds=leaderworkerset,modeldeployment";
 #[tokio::test(flavor = "multi_thread")]
 async fn every_right_is_used_and_none_is_missing() {
     let site = Site::start().await;
-    let objects = site.install(&[]).await;
+    let objects = site.install(&[]);
     rights::live_a_full_life(&site, &[BOTH]).await;
     let (asked, granted) = (Asked::read(&site), Granted::read(&objects));
     assert_eq!(asked.refused, Vec::<String>::new());
@@ -37,7 +37,7 @@ async fn every_right_is_used_and_none_is_missing() {
 async fn every_right_is_used_and_none_is_missing_in_one_namespace() {
     let site = Site::start().await;
     let flags = ["--namespaces=default", "--kinds=leaderworkerset", "--without-webhooks"];
-    let objects = site.install(&flags).await;
+    let objects = site.install(&flags);
     rights::live_the_life_of_sets(&site, &flags[..2]).await;
     let (asked, granted) = (Asked::read(&site), Granted::read(&objects));
     assert_eq!(asked.refused, Vec::<String>::new());
@@ -49,7 +49,7 @@ async fn every_right_is_used_and_none_is_missing_in_one_namespace() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_right_an_update_stops_and_says_which_one() {
     let site = Site::start().await;
-    let objects = site.install(&["--kinds=leaderworkerset", "--without-webhooks"]).await;
+    let objects = site.install(&["--kinds=leaderworkerset", "--without-webhooks"]);
     let role = objects.iter().find(|object| object["kind"] == "ClusterRole").unwrap().clone();
     let operator = site.operate(&["--kinds=leaderworkerset"]);
     let missing = [
@@ -61,7 +61,7 @@ async fn without_a_right_an_update_stops_and_says_which_one() {
     ];
     for (turn, (resource, verb)) in missing.into_iter().enumerate() {
         let name = format!("x{turn}");
-        site.apply(&set(&name, 2, "one")).await;
+        site.apply(&set(&name, 2, "one"));
         site.ready(&name, 2, "one").await;
         let mut less = role.clone();
         for rule in less["rules"].as_array_mut().unwrap() {
@@ -73,11 +73,11 @@ async fn without_a_right_an_update_stops_and_says_which_one() {
         less["rules"].as_array_mut().unwrap().retain(|rule| rule["verbs"] != json!([]));
         site.replace(&less);
         site.forbidden(resource, verb).await;
-        site.apply(&set(&name, 2, "two")).await;
+        site.apply(&set(&name, 2, "two"));
         operator
             .says(&["note: failed to", "forbidden", &format!("cannot {verb} resource \"{resource}\"")])
             .await;
-        assert!(!site.is_ready(&name, 2, "two").await, "done without the right to {verb} {resource}");
+        assert!(!site.is_ready(&name, 2, "two"), "done without the right to {verb} {resource}");
         site.replace(&role);
         site.ready(&name, 2, "two").await;
     }
@@ -86,7 +86,7 @@ async fn without_a_right_an_update_stops_and_says_which_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_replica_judges_objects_as_the_embedded_api_does() {
     let site = Site::start().await;
-    site.install(&[]).await;
+    site.install(&[]);
     let mut bad = set("x", 2, "one");
     let share = json!({"type": "RollingUpdate", "rollingUpdateConfiguration": {"maxUnavailable": "25%"}});
     bad["spec"]["rolloutStrategy"] = share;
@@ -100,7 +100,7 @@ async fn every_replica_judges_objects_as_the_embedded_api_does() {
     let waiting = site.operate(&[BOTH]);
     for operator in [&leading, &waiting] {
         operator.is_ready().await;
-        site.ask_webhooks_at(operator).await;
+        site.ask_webhooks_at(operator);
         let said = site.refused(&bad).await;
         let embedded = api::validate(&bad, None).violations;
         assert!(said.contains(&embedded[0].to_string()), "{said}");
@@ -113,8 +113,8 @@ async fn every_replica_judges_objects_as_the_embedded_api_does() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_of_the_same_kind_is_left_alone() {
     let site = Site::start().await;
-    site.install(&["--without-webhooks"]).await;
-    site.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "lws-system"}})).await;
+    site.install(&["--without-webhooks"]);
+    site.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "lws-system"}}));
     let lease = |renewed: &str| {
         json!({
             "apiVersion": "coordination.k8s.io/v1",
@@ -123,7 +123,7 @@ async fn an_operator_of_the_same_kind_is_left_alone() {
             "spec": {"holderIdentity": "lws-manager-7", "leaseDurationSeconds": 15, "renewTime": renewed},
         })
     };
-    site.apply(&lease(&site::now())).await;
+    site.apply(&lease(&site::now()));
     let (code, said) = site.operate(&[BOTH]).ended().await;
     assert_eq!(code, Some(1), "{said}");
     let line = said.lines().find(|line| line.starts_with("error: ")).unwrap();
@@ -133,11 +133,11 @@ async fn an_operator_of_the_same_kind_is_left_alone() {
     let split = site.operate(&[BOTH, "--namespaces=default", "--split-with-others"]);
     split.says(&["Looks after"]).await;
     split.stop().await;
-    site.apply(&lease("2020-01-01T00:00:00.000000Z")).await;
+    site.apply(&lease("2020-01-01T00:00:00.000000Z"));
     let alone = site.operate(&[BOTH]);
     alone.says(&["Looks after"]).await;
     // It comes back while we lead.
-    site.apply(&lease(&site::now())).await;
+    site.apply(&lease(&site::now()));
     let (code, said) = alone.ended().await;
     assert_eq!(code, Some(1), "{said}");
 }
@@ -152,11 +152,11 @@ async fn pods(site: &Site) -> BTreeMap<String, (String, String)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn segue_is_replaced_and_removed_and_no_pod_notices() {
     let site = Site::start().await;
-    let manifests = site.install(&[]).await;
+    let manifests = site.install(&[]);
     let first = site.operate(&[BOTH]);
     let names: Vec<String> = (0..50).map(|number| format!("live{number}")).collect();
     for name in &names {
-        site.apply(&set(name, 1, "one")).await;
+        site.apply(&set(name, 1, "one"));
     }
     for name in &names {
         site.ready(name, 1, "one").await;
@@ -166,14 +166,14 @@ async fn segue_is_replaced_and_removed_and_no_pod_notices() {
     assert_eq!(before.len(), 100);
 
     let second = site.operate(&[BOTH]);
-    site.apply(&set("new", 1, "one")).await;
+    site.apply(&set("new", 1, "one"));
     site.ready("new", 1, "one").await;
     let mut after = pods(&site).await;
     after.retain(|name, _| !name.starts_with("new-"));
     assert_eq!(after, before, "a pod was written to, or made again");
     second.stop().await;
 
-    site.uninstall(&manifests).await;
+    site.uninstall(&manifests);
     let mut after = pods(&site).await;
     after.retain(|name, _| !name.starts_with("new-"));
     assert_eq!(after, before, "a pod went with the operator");

@@ -117,12 +117,12 @@ impl Granted {
 
 /// Everything that an operator does for sets, and for itself.
 pub async fn live_the_life_of_sets(site: &Site, flags: &[&str]) {
-    site.apply(&leftover()).await;
+    site.apply(&leftover());
     let operator = site.operate(flags);
     operator.says(&["note: the webhook mpod.kb.io", "lws-system/lws-webhook-service is gone"]).await;
-    site.apply(&set("x", 3, "one")).await;
+    site.apply(&set("x", 3, "one"));
     site.ready("x", 3, "one").await;
-    site.apply(&set("x", 3, "two")).await;
+    site.apply(&set("x", 3, "two"));
     site.ready("x", 3, "two").await;
     // Somebody changes what is ours: it is changed back.
     site.kubectl(&[
@@ -141,12 +141,12 @@ pub async fn live_the_life_of_sets(site: &Site, flags: &[&str]) {
     .await
     .unwrap();
     // What is refused for a while is looked at again before it is tried again.
-    refuse_for_a_while(site, "leaderworkersets", async || site.apply(&set("x", 3, "three")).await).await;
+    refuse_for_a_while(site, "leaderworkersets", async || site.apply(&set("x", 3, "three"))).await;
     site.ready("x", 3, "three").await;
     // Revisions beyond those that are kept are forgotten.
     for number in 0..13 {
         let image = format!("image{number}");
-        site.apply(&set("many", 0, &image)).await;
+        site.apply(&set("many", 0, &image));
         site.ready("many", 0, &image).await;
     }
     eventually("a revision is forgotten", LONG, async || {
@@ -169,14 +169,14 @@ pub async fn live_the_life_of_sets(site: &Site, flags: &[&str]) {
         object
     };
     let spec = json!({"spec": {"containers": [{"name": "c", "image": "theirs"}]}});
-    site.apply(&stranger("v1", "Pod", "taken-pod-0", spec)).await;
+    site.apply(&stranger("v1", "Pod", "taken-pod-0", spec));
     let spec = json!({"spec": {"ports": [{"port": 80}]}});
-    site.apply(&stranger("v1", "Service", "taken-service", spec)).await;
+    site.apply(&stranger("v1", "Service", "taken-service", spec));
     let revision = revision_of(site, "x");
     let name = format!("taken-revision-{revision}");
-    site.apply(&stranger("apps/v1", "ControllerRevision", &name, json!({"revision": 1, "data": {}}))).await;
+    site.apply(&stranger("apps/v1", "ControllerRevision", &name, json!({"revision": 1, "data": {}})));
     for name in ["taken-pod", "taken-service", "taken-revision"] {
-        site.apply(&set(name, 1, "three")).await;
+        site.apply(&set(name, 1, "three"));
     }
     for kind in [
         "Pod default/taken-pod-0",
@@ -210,16 +210,16 @@ pub async fn live_a_full_life(site: &Site, flags: &[&str]) {
     site.kubectl(&["-n", "segue-system", "annotate", "secret", "segue-webhook", "segue.dev/expires-"]);
     let operator = site.operate(flags);
     let first = deployment("plain", "v1", None);
-    refuse_for_a_while(site, "modeldeployments", async || site.apply(&first).await).await;
+    refuse_for_a_while(site, "modeldeployments", async || site.apply(&first)).await;
     hand_over(site, "plain").await;
     let class = json!({"className": "nobodys", "hostnames": ["one.example"]});
-    site.apply(&deployment("routed", "v1", Some(&class))).await;
+    site.apply(&deployment("routed", "v1", Some(&class)));
     for kind in ["gateway/routed", "httproute/routed-http", "grpcroute/routed-grpc"] {
         exists(site, kind).await;
     }
     let mut changed =
         deployment("routed", "v1", Some(&json!({"className": "somebodys", "hostnames": ["two.example"]})));
-    site.apply(&changed).await;
+    site.apply(&changed);
     for (kind, path, value) in [
         ("gateway/routed", "/spec/gatewayClassName", "somebodys"),
         ("httproute/routed-http", "/spec/hostnames/0", "two.example"),
@@ -241,11 +241,10 @@ pub async fn live_a_full_life(site: &Site, flags: &[&str]) {
                 "Gateway" => json!({"gatewayClassName": "theirs", "listeners": [{"name": "a", "port": 1, "protocol": "HTTP"}]}),
                 _ => json!({"hostnames": ["theirs.example"]}),
             },
-        }))
-        .await;
+        }));
         let deployment_name = name.split('-').next().unwrap();
         changed = deployment(deployment_name, "v1", Some(&class));
-        site.apply(&changed).await;
+        site.apply(&changed);
         operator.says(&[&format!("{kind} default/{name}"), "it is not ours"]).await;
     }
     operator.stop().await;
@@ -271,15 +270,13 @@ async fn refuse_for_a_while(site: &Site, resource: &str, doing: impl AsyncFnOnce
             ]},
             "validations": [{"expression": format!("!({us})"), "message": "not now"}],
         },
-    }))
-    .await;
+    }));
     site.apply(&json!({
         "apiVersion": version,
         "kind": "ValidatingAdmissionPolicyBinding",
         "metadata": {"name": name},
         "spec": {"policyName": name, "validationActions": ["Deny"]},
-    }))
-    .await;
+    }));
     let probe = json!({
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -323,7 +320,7 @@ async fn exists(site: &Site, object: &str) {
 /// From v1 to v2, by Services alone.
 async fn hand_over(site: &Site, name: &str) {
     for version in ["v1", "v2"] {
-        site.apply(&deployment(name, version, None)).await;
+        site.apply(&deployment(name, version, None));
         eventually(&format!("{name} is {version}"), LONG, async || {
             let status = site.get(&["-n", "default", "modeldeployment", name])["status"].clone();
             let idle = status["phase"] == "Idle" && status["currentVersion"] == version;

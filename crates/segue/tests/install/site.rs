@@ -54,7 +54,7 @@ impl Site {
     }
 
     /// Installs what `segue manifests` prints; what that was.
-    pub async fn install(&self, flags: &[&str]) -> Vec<Value> {
+    pub fn install(&self, flags: &[&str]) -> Vec<Value> {
         let said = pipe(Command::new(segue()).args(["manifests", "-o", "json"]).args(flags), "");
         self.segue_apply(&said);
         let list: Value = serde_json::from_str(&said).unwrap();
@@ -62,13 +62,13 @@ impl Site {
     }
 
     /// Deletes all of it, as a person does.
-    pub async fn uninstall(&self, manifests: &[Value]) {
+    pub fn uninstall(&self, manifests: &[Value]) {
         let mut delete = self.segue_on(&["delete", "-f", "-", "--timeout", "2m"]);
         pipe(&mut delete, &json!({"apiVersion": "v1", "kind": "List", "items": manifests}).to_string());
     }
 
     /// Applies an object as the administrator.
-    pub async fn apply(&self, object: &Value) {
+    pub fn apply(&self, object: &Value) {
         let mut apply = self.cluster.kubectl();
         pipe(apply.args(["apply", "--server-side", "--force-conflicts", "-f", "-"]), &object.to_string());
     }
@@ -103,7 +103,7 @@ impl Site {
     }
 
     /// Whether a set has so many ready groups, all of this image.
-    pub async fn is_ready(&self, name: &str, groups: u64, image: &str) -> bool {
+    pub fn is_ready(&self, name: &str, groups: u64, image: &str) -> bool {
         let set = self.get(&["-n", "default", "leaderworkerset", name]);
         let status = &set["status"];
         let template = &set["spec"]["leaderWorkerTemplate"]["workerTemplate"]["spec"]["containers"][0];
@@ -117,7 +117,7 @@ impl Site {
     pub async fn ready(&self, name: &str, groups: u64, image: &str) {
         eventually(&format!("{name} is ready as {image}"), LONG, async || {
             self.cluster.check().unwrap();
-            self.is_ready(name, groups, image).await.then_some(())
+            self.is_ready(name, groups, image).then_some(())
         })
         .await
         .unwrap();
@@ -145,7 +145,7 @@ impl Site {
     }
 
     /// Has the API ask this operator: it listens on loopback, where a Service cannot lead.
-    pub async fn ask_webhooks_at(&self, operator: &Operator) {
+    pub fn ask_webhooks_at(&self, operator: &Operator) {
         let mut live = self.get(&["validatingwebhookconfiguration", "segue.segue-system"]);
         for hook in live["webhooks"].as_array_mut().unwrap() {
             let bundle = hook["clientConfig"]["caBundle"].clone();
@@ -159,9 +159,9 @@ impl Site {
     /// Runs `segue operator` with a token of the service account, and nothing else. It answers webhooks where they are
     /// installed.
     pub fn operate(&self, flags: &[&str]) -> Operator {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
         let installed = self.get(&["validatingwebhookconfigurations"]);
         let webhooks = installed["items"].as_array().is_some_and(|items| !items.is_empty());
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
         let state = self.cluster.directory().join("state");
         let number = NUMBER.fetch_add(1, Relaxed);
         let token = self.kubectl(&["-n", "segue-system", "create", "token", "segue"]);
