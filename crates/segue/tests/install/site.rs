@@ -23,7 +23,8 @@ pub struct Site {
 }
 
 impl Site {
-    /// A control plane that writes down who asks for what, with our kinds, and a kubelet that runs nothing.
+    /// A control plane that writes down who asks for what, and a kubelet that runs nothing; with our kinds, as the
+    /// documents have it: `segue crds --check`, then `segue crds | segue apply -f -`.
     pub async fn start() -> Self {
         let cluster = Cluster::start_with(Parts { audit: true, ..Parts::default() }).await.unwrap();
         let kubelet = Kubelet::start(cluster.client());
@@ -53,9 +54,14 @@ impl Site {
         command
     }
 
-    /// Installs what `segue manifests` prints; what that was.
+    /// `segue manifests --image registry.example/segue:0.1.0 | segue apply -f -`, with flags; what was applied.
     pub fn install(&self, flags: &[&str]) -> Vec<Value> {
-        let said = pipe(Command::new(segue()).args(["manifests", "-o", "json"]).args(flags), "");
+        let said = pipe(
+            Command::new(segue())
+                .args(["manifests", "-o", "json", "--image", "registry.example/segue:0.1.0"])
+                .args(flags),
+            "",
+        );
         self.segue_apply(&said);
         let list: Value = serde_json::from_str(&said).unwrap();
         list["items"].as_array().unwrap().clone()
