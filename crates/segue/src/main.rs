@@ -2,20 +2,25 @@
 
 mod crds;
 mod demo;
+mod doors;
 mod furnish;
 mod log;
 mod machine;
 mod manifest;
+mod manifests;
 mod model_server;
 mod node_logs;
 mod operator;
+mod others;
 mod output;
 mod outside;
 mod plan;
+mod selection;
 mod signals;
 mod up;
 mod validate;
 mod verbs;
+mod webhook;
 
 use std::process::ExitCode;
 
@@ -54,6 +59,7 @@ enum Command {
     Plan(plan::Args),
     Validate(validate::Args),
     Crds(crds::Args),
+    Manifests(manifests::Args),
     ModelServer(model_server::Args),
 }
 
@@ -81,6 +87,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::run(&args),
         Command::Validate(args) => validate::run(&args),
         Command::Crds(args) => crds::run(&args),
+        Command::Manifests(args) => manifests::run(&args),
         Command::ModelServer(args) => model_server::run(&args),
     };
     match answer {

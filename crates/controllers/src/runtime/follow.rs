@@ -88,7 +88,7 @@ async fn follow<K: Followed>(context: Context, scope: String, selector: Option<&
                 context.learned(News::All(scope.clone(), version.parse().unwrap_or_default(), objects));
                 match watch::<K>(&context, &path, selector, version).await {
                     // Refused for good: lists in its place come ever more seldom.
-                    Err(error) if is_forbidden(&error) => unseen::<K>(&context, "watch", &scope, error),
+                    Err(error) if is_forbidden(&error) => unseen::<K>("watch", &scope, error),
                     _ => wait = AGAIN,
                 }
             }
@@ -96,7 +96,7 @@ async fn follow<K: Followed>(context: Context, scope: String, selector: Option<&
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 context.learned::<K>(News::NoSuchKind(scope.clone()));
             }
-            Err(error) if is_forbidden(&error) => unseen::<K>(&context, "list", &scope, error),
+            Err(error) if is_forbidden(&error) => unseen::<K>("list", &scope, error),
             // What is known stays.
             Err(_) => {}
         }
@@ -110,7 +110,7 @@ fn is_forbidden(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 403)
 }
 
-fn unseen<K: Followed>(context: &Context, verb: &'static str, scope: &str, source: kube::Error) {
+fn unseen<K: Followed>(verb: &'static str, scope: &str, source: kube::Error) {
     let (kind, namespace) = (kind::<K>(), scope.to_owned());
     let error = Error::Unseen { verb, kind, namespace, source: Box::new(source) };
     tracing::warn!("{error}; it is tried again");

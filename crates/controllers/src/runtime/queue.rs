@@ -49,6 +49,10 @@ impl Next {
 /// The first wait after an error; it doubles with each in a row.
 const BACK_OFF_START: Duration = Duration::from_millis(100);
 
+/// How long news wait at most for an object that failed. What we write ourselves is news too: without a bound, one that
+/// is refused for ever would be tried as fast as the API answers.
+const NEWS_WAIT: Duration = Duration::from_secs(5);
+
 /// The longest: an API that is back is used again within a minute.
 const BACK_OFF_CAP: Duration = Duration::from_mins(1);
 
@@ -65,11 +69,14 @@ pub(super) struct Queue {
     /// Those that ran while what is outside changed: they may have looked at it before.
     overtaken: BTreeSet<Job>,
     failures: BTreeMap<Job, u32>,
+    /// Those that failed last, and when they may be looked at again whatever is new.
+    held: BTreeMap<Job, Time>,
 }
 
 impl Queue {
     /// Looks at it, not later than at this time.
     pub(super) fn add(&mut self, job: Job, at: Time) {
+        let at = self.held.get(&job).map_or(at, |until| at.max(*until));
         if self.due.get(&job).is_some_and(|due| *due <= at) {
             return;
         }
@@ -117,6 +124,7 @@ impl Queue {
         let overtaken = self.overtaken.remove(&job);
         if let Some(next) = result {
             self.failures.remove(&job);
+            self.held.remove(&job);
             if next.outside && overtaken {
                 self.add(job.clone(), now);
             } else if next.outside {
@@ -129,6 +137,12 @@ impl Queue {
             let failures = self.failures.entry(job.clone()).or_default();
             let wait = BACK_OFF_CAP.min(BACK_OFF_START * (1 << (*failures).min(10)));
             *failures += 1;
+            self.held.insert(job.clone(), now + wait.min(NEWS_WAIT));
+            // What came meanwhile waits too.
+            if let Some(due) = self.due.get(&job).copied() {
+                self.forget(&job);
+                self.add(job.clone(), due);
+            }
             self.add(job, now + wait);
         }
     }
@@ -176,6 +190,27 @@ mod tests {
         assert_eq!(queue.next(), Some(at(4)));
         assert_eq!((taken(&mut queue, 9), taken(&mut queue, 9)), (Some(job("c")), Some(job("a"))));
         assert_eq!(taken(&mut queue, 9), None);
+    }
+
+    #[test]
+    fn news_of_one_that_failed_wait_a_little_and_not_for_ever() {
+        let mut queue = Queue::default();
+        queue.add(job("a"), at(0));
+        for _ in 0..12 {
+            let now = queue.next().unwrap();
+            assert!(queue.take(now).is_some());
+            // Its own write comes back while it runs, and again when it has ended.
+            queue.add(job("a"), now);
+            queue.done(job("a"), None, now);
+            queue.add(job("a"), now);
+            assert!(queue.next().unwrap() > now && queue.next().unwrap() <= now + NEWS_WAIT);
+        }
+        let now = queue.next().unwrap();
+        assert!(now > at(30), "tried again and again within {now:?}");
+        queue.take(now);
+        queue.done(job("a"), Some(Next::default()), now);
+        queue.add(job("a"), now);
+        assert_eq!(queue.next(), Some(now), "one that did not fail is looked at at once");
     }
 
     #[test]

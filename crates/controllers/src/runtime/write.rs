@@ -45,7 +45,7 @@ pub enum Error {
         key: Key,
     },
     /// The API said no, or nothing.
-    #[error("failed to {verb} {kind} {key}: {source}")]
+    #[error("failed to {verb} {kind} {key}: {}", said(.source))]
     Refused {
         /// What was tried.
         verb: &'static str,
@@ -68,7 +68,7 @@ pub enum Error {
         key: Key,
     },
     /// Objects cannot be seen; nothing is done before they can.
-    #[error("failed to {verb} {kind}s{}: {source}", within(.namespace))]
+    #[error("failed to {verb} {kind}s{}: {}", within(.namespace), said(.source))]
     Unseen {
         /// What was tried.
         verb: &'static str,
@@ -364,6 +364,14 @@ fn verb_of(method: &Method) -> Option<&'static str> {
         Method::PATCH => Some("patch"),
         Method::DELETE => Some("delete"),
         _ => None,
+    }
+}
+
+/// What the API said, in its own words and nothing else.
+fn said(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
     }
 }
 
