@@ -131,7 +131,7 @@ impl Hand<'_> {
                 // Written with the status, before this.
                 units::Op::RecordRecreation { .. } => {
                     let note = format!("group {place} is made again: {}", reason.what);
-                    context.tell(observed.set.as_ref(), false, "RecreateGroup", note).await;
+                    context.tell_of(observed.set.as_ref(), false, ("Delete", "RecreateGroup"), note).await;
                 }
                 units::Op::RecordSteady => {}
                 units::Op::DeletePods { uids } => {
@@ -166,7 +166,7 @@ impl Hand<'_> {
         }
     }
 
-    /// Whether a pod may use its claim. One that exists is used whoever made it, as StatefulSets do; one that is being
+    /// Whether a pod may use its claim. One that exists is used whoever made it, as `StatefulSets` do; one that is being
     /// deleted would take the pod's data with it.
     async fn claim(&self, owner: &str, claim: &Claim) -> Result<bool, Error> {
         let known = self.context.index.read().claims.get(&claim.key).cloned();

@@ -9,14 +9,17 @@ use crate::runtime::{Context, Error};
 /// Groups that are named in one event. Those beyond are counted.
 const MOST_NAMED: usize = 8;
 
+/// An event with a longer note is refused.
+const LONGEST_NOTE: usize = 1024;
+
 /// Tells of groups that are made, replaced and removed.
 pub(super) async fn tell_of_ops(context: &Context, observed: &Observed, ops: &[Op]) {
-    for (reason, note) in notes(observed, ops) {
-        context.tell(observed.set.as_ref(), false, reason, note).await;
+    for (what, note) in notes(observed, ops) {
+        context.tell_of(observed.set.as_ref(), false, what, note).await;
     }
 }
 
-fn notes(observed: &Observed, ops: &[Op]) -> Vec<(&'static str, String)> {
+fn notes(observed: &Observed, ops: &[Op]) -> Vec<((&'static str, &'static str), String)> {
     let (mut made, mut replaced, mut removed) = (Vec::new(), Vec::new(), Vec::new());
     for op in ops {
         let group = observed.groups.get(&op.ordinal());
@@ -37,12 +40,12 @@ fn notes(observed: &Observed, ops: &[Op]) -> Vec<(&'static str, String)> {
         }
     }
     let told = [
-        ("GroupsProgressing", "made", made),
-        ("GroupsUpdating", "replaced", replaced),
-        ("GroupsProgressing", "removed", removed),
+        (("Create", "GroupsProgressing"), "made", made),
+        (("Update", "GroupsUpdating"), "replaced", replaced),
+        (("Delete", "GroupsProgressing"), "removed", removed),
     ];
     let told = told.into_iter().filter(|(.., groups)| !groups.is_empty());
-    told.map(|(reason, what, groups)| (reason, format!("{what}: {}", named(groups)))).collect()
+    told.map(|(what, verb, groups)| (what, format!("{verb}: {}", named(groups)))).collect()
 }
 
 /// `group 4`, `groups 0, 1, 2 and 5 more`.
@@ -71,15 +74,17 @@ pub(super) async fn tell_of_conditions(
     if let Some(condition) = conditions.into_iter().next() {
         let (ready, all) = (status.ready_replicas, observed.set.spec.replicas);
         let note = format!("{}, with {ready} groups ready of total {all} groups", condition.message);
-        context.tell(observed.set.as_ref(), false, &condition.reason, note).await;
+        context.tell_of(observed.set.as_ref(), false, ("Update", &condition.reason), note).await;
     }
 }
 
 /// Tells of a write that was refused; it is tried again.
 pub(super) async fn tell_of_refusal(context: &Context, observed: &Observed, error: &Error) {
     if let Error::Refused { verb, .. } = error {
-        let reason = if *verb == "create" { "FailedCreate" } else { "FailedUpdate" };
-        context.tell(observed.set.as_ref(), true, reason, error.to_string()).await;
+        let what = if *verb == "create" { ("Create", "FailedCreate") } else { ("Update", "FailedUpdate") };
+        let mut note = error.to_string();
+        note.truncate(note.floor_char_boundary(LONGEST_NOTE));
+        context.tell_of(observed.set.as_ref(), true, what, note).await;
     }
 }
 

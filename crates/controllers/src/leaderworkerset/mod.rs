@@ -2,6 +2,7 @@
 
 mod act;
 pub mod adopt;
+mod budgets;
 mod claims;
 mod events;
 mod normal;
@@ -178,8 +179,10 @@ async fn say_what_is_blocked(
 /// The earliest time at which anything is decided otherwise.
 fn next(observed: &Observed, decision: &Decision, is_blocked: bool, now: Time) -> Next {
     let reasons = decision.groups.values().map(|(_, reason)| reason).chain([&decision.set.reason]);
+    let stuck = observed.groups.values().filter_map(|group| group.stuck_at).filter(|at| *at > now);
     let again = is_blocked.then(|| now + BLOCKED_AGAIN);
-    let at = reasons.filter_map(|reason| reason.until).chain(observed.given_up_at).chain(again).min();
+    let at = reasons.filter_map(|reason| reason.until).chain(observed.given_up_at);
+    let at = at.chain(stuck).chain(again).min();
     let outside = observed.groups.values().any(|group| matches!(group.state, State::Leaving { .. }));
     Next { at, outside }
 }

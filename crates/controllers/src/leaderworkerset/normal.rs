@@ -92,7 +92,8 @@ mod tests {
     }
 
     fn pod(spec: Value) -> Value {
-        let template = json!({"workerTemplate": {"spec": spec}});
+        let mut template = json!({"workerTemplate": {}});
+        template["workerTemplate"]["spec"] = spec;
         normal_of(template)["workerTemplate"]["spec"].take()
     }
 

@@ -12,7 +12,7 @@ use planner::{
 };
 
 use super::{
-    adopt, claims,
+    adopt, budgets, claims,
     revision::{self, Revisions},
 };
 use crate::{
@@ -28,6 +28,10 @@ const SETTLE: Duration = Duration::from_secs(5);
 /// How long requests may take to finish, where somebody counts them and nobody says.
 const DRAIN_DEADLINE: Duration = Duration::from_mins(1);
 
+/// How long a leader may take to be ready before the workers that wait for it are worth a word. Large models load for
+/// minutes.
+pub(super) const LEADER_PATIENCE: Duration = Duration::from_mins(10);
+
 /// A set, and everything that belongs to it.
 #[derive(Debug)]
 pub(super) struct Observed {
@@ -39,6 +43,8 @@ pub(super) struct Observed {
     pub(super) services: Vec<Arc<Service>>,
     /// The claims that were made for its pods.
     pub(super) claims: Vec<Arc<PersistentVolumeClaim>>,
+    /// Disruption budgets that take groups for pods.
+    pub(super) miscounting: Vec<Key>,
     /// When a pod is given up whose node does not report.
     pub(super) given_up_at: Option<Time>,
 }
@@ -54,6 +60,8 @@ pub(super) struct Group {
     pub(super) pods: Vec<Arc<Pod>>,
     /// What is remembered of it.
     pub(super) record: Option<GroupStatus>,
+    /// When its workers have waited long for their leader to be ready.
+    pub(super) stuck_at: Option<Time>,
 }
 
 impl Group {
@@ -136,6 +144,7 @@ pub(super) fn observe(
         groups,
         services,
         claims: claims::of(set, world),
+        miscounting: budgets::miscounting(set, world),
         given_up_at,
     })))
 }
@@ -201,7 +210,10 @@ impl Look<'_> {
         // Its node has not noticed yet that it is in service, so no data plane has.
         let unnoticed = !leader.is_some_and(|leader| is_true(condition(leader, "Ready")));
         let state = if state == State::Ready && unnoticed { State::Lapsed } else { state };
-        Group { spec, unit, state, pods, record }
+        let stuck_at =
+            leader.filter(|_| spec.startup == units::StartupPolicy::LeaderReady && pods.len() == 1);
+        let stuck_at = stuck_at.filter(|_| spec.size > 1).and_then(|leader| unready_since(leader));
+        Group { spec, unit, state, pods, record, stuck_at: stuck_at.map(|since| since + LEADER_PATIENCE) }
     }
 
     fn unit_spec(&self, revision: Revision) -> UnitSpec {
@@ -317,6 +329,14 @@ fn is_ready(pod: &Pod) -> bool {
     let mut theirs = gates.filter(|gate| gate.condition_type != labels::IN_SERVICE);
     is_true(condition(pod, "ContainersReady"))
         && theirs.all(|gate| is_true(condition(pod, &gate.condition_type)))
+}
+
+/// Since when a pod runs without being ready. One that is held back, by a queue or for want of a node, does not run.
+fn unready_since(pod: &Pod) -> Option<Time> {
+    let runs = pod.status.as_ref()?.phase.as_deref() == Some("Running");
+    let condition =
+        condition(pod, "ContainersReady").filter(|condition| runs && condition.status == "False")?;
+    condition.last_transition_time.as_ref().map(|time| moment(time.0))
 }
 
 fn condition<'a>(pod: &'a Pod, ty: &str) -> Option<&'a PodCondition> {

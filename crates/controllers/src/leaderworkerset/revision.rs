@@ -130,7 +130,7 @@ pub(super) async fn store(context: &Context, set: &LeaderWorkerSet) -> Result<()
     });
     context.create::<ControllerRevision>(&object, &uid, &body).await?;
     let note = format!("stored revision {key}");
-    context.tell(set, false, "CreatingRevision", note).await;
+    context.tell_of(set, false, ("Create", "CreatingRevision"), note).await;
     Ok(())
 }
 

@@ -59,6 +59,17 @@ impl Context {
         reason: &str,
         note: String,
     ) {
+        self.tell_of(object, warning, ("Reconcile", reason), note).await;
+    }
+
+    /// The same, with what was done: events of one reason and one action are counted together.
+    pub async fn tell_of(
+        &self,
+        object: &impl Resource<DynamicType = ()>,
+        warning: bool,
+        (action, reason): (&str, &str),
+        note: String,
+    ) {
         let uid = object.meta().uid.as_deref().unwrap_or_default();
         let what = format!("{uid} {reason} {note}");
         if !self.voice.is_news(what.clone(), self.now()) {
@@ -68,7 +79,7 @@ impl Context {
             type_: if warning { EventType::Warning } else { EventType::Normal },
             reason: reason.to_owned(),
             note: Some(note),
-            action: "Reconcile".to_owned(),
+            action: action.to_owned(),
             secondary: None,
         };
         let published = timeout(LONGEST, self.voice.recorder.publish(&event, &object.object_ref(&()))).await;

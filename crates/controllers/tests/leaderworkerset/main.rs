@@ -3,11 +3,17 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod claims;
+mod conditions;
+mod counters;
+mod events;
 mod groups;
 mod names;
 mod requests;
+mod restarts;
+mod revisions;
 #[path = "../stage/mod.rs"]
 mod stage;
+mod startup;
 
 use serde_json::{Value, json};
 

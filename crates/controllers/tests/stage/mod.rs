@@ -6,15 +6,19 @@ pub mod trace;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use controllers::{Nothing, Outside, Settings};
+use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client, ResourceExt,
-    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, WatchEvent, WatchParams},
     core::{ApiResource, GroupVersionKind},
 };
 use serde_json::Value;
 use testbed::{Embedded, Kubelet};
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::{
+    sync::{oneshot, watch},
+    task::JoinHandle,
+};
 
 pub struct Stage {
     pub client: Client,
@@ -99,6 +103,7 @@ impl Stage {
             "HTTPRoute" | "Gateway" => "gateway.networking.k8s.io/v1",
             "ControllerRevision" => "apps/v1",
             "Event" => "events.k8s.io/v1",
+            "PodDisruptionBudget" => "policy/v1",
             _ => "v1",
         };
         self.api(&serde_json::json!({"apiVersion": version, "kind": kind}))
@@ -210,6 +215,39 @@ impl Stage {
         found.map_or_else(|| "absent".to_owned(), |it| it["status"].as_str().unwrap().to_owned())
     }
 
+    pub async fn scale(&self, set: &str) -> Value {
+        serde_json::to_value(self.of_kind("LeaderWorkerSet").get_scale(set).await.unwrap()).unwrap()
+    }
+
+    pub async fn scale_to(&self, set: &str, replicas: u32) {
+        let patch = Patch::Merge(serde_json::json!({"spec": {"replicas": replicas}}));
+        self.of_kind("LeaderWorkerSet").patch_scale(set, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// Every state of the objects of a kind from now on, until it is asked for them.
+    pub async fn record(&self, kind: &str) -> Record {
+        let api = self.of_kind(kind);
+        let version = api.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+        let (stop, mut stopped) = oneshot::channel();
+        let recording = tokio::spawn(async move {
+            let mut events = api.watch(&WatchParams::default(), &version).await.unwrap().boxed();
+            let mut seen = Vec::new();
+            loop {
+                tokio::select! {
+                    biased;
+                    Some(event) = events.next() => match event.unwrap() {
+                        WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                            seen.push(serde_json::to_value(object).unwrap());
+                        }
+                        _ => {}
+                    },
+                    _ = &mut stopped => return seen,
+                }
+            }
+        });
+        Record { stop, recording }
+    }
+
     /// A condition of a set, once it is true.
     pub async fn true_condition(&self, set: &str, ty: &str) -> Option<Value> {
         let object = self.get("LeaderWorkerSet", set).await?;
@@ -231,6 +269,18 @@ impl Stage {
             assert!(tokio::time::Instant::now() < deadline, "in vain: {what}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+}
+
+pub struct Record {
+    stop: oneshot::Sender<()>,
+    recording: JoinHandle<Vec<Value>>,
+}
+
+impl Record {
+    pub async fn end(self) -> Vec<Value> {
+        self.stop.send(()).unwrap();
+        self.recording.await.unwrap()
     }
 }
 

@@ -55,7 +55,7 @@ fn value<'a>(container: &'a Value, name: &str) -> Option<&'a str> {
     env(container).into_iter().find(|(entry, _)| *entry == name).map(|(_, value)| value)
 }
 
-/// Rows of 1.5: labels and annotations, and 8.1: those that tools expect of StatefulSets.
+/// Rows of 1.5: labels and annotations, and 8.1: those that tools expect of `StatefulSets`.
 #[test]
 fn a_worker_knows_its_leader_its_group_and_its_place() {
     let pod = made(&[], 4, 2);
@@ -347,7 +347,7 @@ fn containers_with_tpus_know_the_peers_of_their_subgroup() {
     assert_eq!(told(5, 2, "LeaderExcluded", true, 2), row("x-0-1.x,x-0-2.x", "1"));
 }
 
-/// A volume of the template gives way to the claim of its name, as in StatefulSets.
+/// A volume of the template gives way to the claim of its name, as in `StatefulSets`.
 #[test]
 fn claims_are_volumes_of_their_pods() {
     let changes = [

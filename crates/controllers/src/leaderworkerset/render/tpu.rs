@@ -1,5 +1,6 @@
 //! The environment of containers that ask for TPUs: who their peers are, and which of them they are.
 
+use schema::quantity::Quantity;
 use serde_json::{Value, json};
 
 use super::{Place, placement::Subgroup};
@@ -26,12 +27,8 @@ pub(super) fn leader_asks(template: &Template) -> bool {
 }
 
 fn asks(container: &Value) -> bool {
-    let amount = |amount: &Value| match amount {
-        Value::String(text) => !text.is_empty() && text.trim_start_matches(['0', '.']) != "",
-        Value::Number(number) => number.as_f64() != Some(0.0),
-        _ => false,
-    };
-    ["limits", "requests"].iter().any(|list| amount(&container["resources"][list]["google.com/tpu"]))
+    let asks = |amount: &Value| Quantity::read(amount).is_ok_and(|amount| !amount.is_zero());
+    ["limits", "requests"].iter().any(|list| asks(&container["resources"][list]["google.com/tpu"]))
 }
 
 /// What a pod's containers are told.
