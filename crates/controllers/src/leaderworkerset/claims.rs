@@ -1,6 +1,9 @@
 //! What becomes of the claims of a set: they outlive their pods, and go only when the set says so.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use api::leaderworkerset::{ClaimRetention, LeaderWorkerSet};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -61,12 +64,12 @@ fn surplus<'a>(observed: &'a Observed, decision: &Decision) -> Vec<&'a Arc<Persi
     if !deletes || !decision.set.done {
         return Vec::new();
     }
-    let place = |labels: &std::collections::BTreeMap<String, String>| {
+    let place = |labels: &BTreeMap<String, String>| {
         let label = |key: &str| labels.get(key).cloned().unwrap_or_default();
         (label(labels::GROUP_INDEX), label(labels::WORKER_INDEX))
     };
     let pods = observed.groups.values().flat_map(|group| &group.pods);
-    let taken: std::collections::BTreeSet<_> = pods.map(|pod| place(pod.labels())).collect();
+    let taken: BTreeSet<_> = pods.map(|pod| place(pod.labels())).collect();
     let living = |claim: &&Arc<PersistentVolumeClaim>| claim.metadata.deletion_timestamp.is_none();
     observed.claims.iter().filter(living).filter(|claim| !taken.contains(&place(claim.labels()))).collect()
 }

@@ -1,6 +1,6 @@
 //! The headless Services that give pods their names.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use api::leaderworkerset::SubdomainPolicy;
 use k8s_openapi::api::core::v1::Service;
@@ -34,7 +34,7 @@ pub(super) async fn keep(
         names.insert(key.name);
     }
     // The Service of a version belongs to its set too, and is its deployment's.
-    let ours = |service: &&std::sync::Arc<Service>| service.labels().contains_key(labels::SET_NAME);
+    let ours = |service: &&Arc<Service>| service.labels().contains_key(labels::SET_NAME);
     for service in observed.services.iter().filter(ours) {
         if !names.contains(&service.name_any()) && service.metadata.deletion_timestamp.is_none() {
             context.delete(service.as_ref(), true).await?;

@@ -50,6 +50,7 @@ struct Shape {
     partition: u32,
     startup: &'static str,
     restart: &'static str,
+    claims: bool,
 }
 
 const PLAIN: Shape = Shape {
@@ -60,6 +61,7 @@ const PLAIN: Shape = Shape {
     partition: 0,
     startup: "LeaderCreated",
     restart: "RecreateGroupOnPodRestart",
+    claims: false,
 };
 
 fn set(image: &str, shape: Shape) -> Step {
@@ -67,8 +69,8 @@ fn set(image: &str, shape: Shape) -> Step {
 }
 
 fn manifest(image: &str, shape: Shape) -> Value {
-    let Shape { replicas, size, unavailable, surge, partition, startup, restart } = shape;
-    json!({
+    let Shape { replicas, size, unavailable, surge, partition, startup, restart, claims } = shape;
+    let mut set = json!({
         "apiVersion": "leaderworkerset.x-k8s.io/v1",
         "kind": "LeaderWorkerSet",
         "metadata": {"name": "x", "annotations": {"segue.dev/settle-seconds": "1", "segue.dev/drain-seconds": "1"}},
@@ -84,7 +86,16 @@ fn manifest(image: &str, shape: Shape) -> Value {
                 "workerTemplate": {"spec": {"containers": [{"name": "c", "image": image}]}},
             },
         },
-    })
+    });
+    if claims {
+        let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+        let template = &mut set["spec"]["leaderWorkerTemplate"];
+        template["volumeClaimTemplates"] = json!([{"metadata": {"name": "data"}, "spec": spec}]);
+        template["persistentVolumeClaimRetentionPolicy"] =
+            json!({"whenDeleted": "Delete", "whenScaled": "Delete"});
+        set["spec"]["networkConfig"] = json!({"subdomainPolicy": "UniquePerReplica"});
+    }
+    set
 }
 
 /// Every story of a kind.
@@ -219,6 +230,17 @@ fn sets() -> Vec<Workload> {
                 set("two", surge),
                 Step::After(6),
                 set("two", Shape { replicas: 2, ..surge }),
+                Step::Settle,
+            ],
+        ),
+        story(
+            "claims and names of their own",
+            vec![
+                set("one", Shape { claims: true, ..surge }),
+                Step::Settle,
+                set("two", Shape { claims: true, ..surge }),
+                Step::Settle,
+                set("two", Shape { claims: true, replicas: 1, ..surge }),
                 Step::Settle,
             ],
         ),
