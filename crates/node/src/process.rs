@@ -1,5 +1,10 @@
 //! The agent's side of a shim: starts a program, hears how it ended.
-use std::{collections::BTreeMap, io, path::PathBuf, process::Stdio};
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
 
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
@@ -26,6 +31,8 @@ pub(crate) struct Program {
     pub command: Vec<String>,
     pub environment: BTreeMap<String, String>,
     pub directory: PathBuf,
+    /// What it sees as /etc/hosts, if not the machine's.
+    pub hosts: Option<PathBuf>,
 }
 
 /// How a program ended.
@@ -51,6 +58,7 @@ impl Shim {
     pub(crate) fn start(&self, program: &Program) -> io::Result<(Running, ChildStderr)> {
         let mut shim = Command::new(&self.program)
             .arg(shim::ARGUMENT)
+            .arg(program.hosts.as_deref().unwrap_or_else(|| Path::new("")))
             .args(&program.command)
             .env_clear()
             .envs(&program.environment)
@@ -67,6 +75,21 @@ impl Shim {
         };
         let orders = shim.stdin.take();
         Ok((Running { shim, orders, report: BufReader::new(report).lines() }, output))
+    }
+
+    /// Whether this machine lets a program have a hosts file of its own; if not, why.
+    pub(crate) async fn try_hosts(&self, hosts: &Path) -> Result<(), String> {
+        let program = Program {
+            command: [shim::THIS_PROGRAM, "--version"].map(str::to_owned).into(),
+            environment: BTreeMap::new(),
+            directory: "/".into(),
+            hosts: Some(hosts.to_owned()),
+        };
+        let (mut running, _output) = self.start(&program).map_err(|error| error.to_string())?;
+        running.started().await.map_err(|end| match end {
+            End::NotStarted(why) => why,
+            other => format!("{other:?}"),
+        })
     }
 }
 
