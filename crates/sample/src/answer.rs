@@ -73,7 +73,6 @@ impl Model {
     pub async fn answer<B>(self: Arc<Self>, request: Request<B>) -> Result<Response<Body>, Infallible> {
         Ok(match request.uri().path() {
             "/ready" if self.is_ready() => plain(StatusCode::OK, &json!("ready")),
-            "/ready" => plain(StatusCode::SERVICE_UNAVAILABLE, &json!("loading")),
             "/stats" => {
                 let counts = self.tally.counts();
                 plain(
@@ -87,7 +86,7 @@ impl Model {
                 )
             }
             "/join" if self.is_ready() => membership(Arc::clone(&self.members), self.stopped.clone()),
-            "/join" => plain(StatusCode::SERVICE_UNAVAILABLE, &json!("loading")),
+            "/ready" | "/join" => plain(StatusCode::SERVICE_UNAVAILABLE, &json!("loading")),
             "/v1/completions" => {
                 let wish = Wish::of(request.uri().query().unwrap_or_default());
                 let in_flight = InFlight::begin(&self.tally);

@@ -52,11 +52,11 @@ impl Chat {
     }
 
     /// Waits until both groups are whole, and more.
-    async fn see(&self, what: &str, sees: impl Fn(&Pods) -> bool) -> Pods {
+    async fn see(&self, what: &str, so: impl Fn(&Pods) -> bool) -> Pods {
         let whole = |pods: &Pods| pods.len() == 6 && pods.values().all(is_ready);
         let seen = eventually(what, LIMIT, async || {
             let pods = self.pods();
-            (sees(&pods) && whole(&pods)).then_some(pods)
+            (so(&pods) && whole(&pods)).then_some(pods)
         });
         seen.await.unwrap_or_else(|late| panic!("{late}: {}", self.up.says(&["get", "pods"])))
     }
