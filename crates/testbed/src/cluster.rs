@@ -13,7 +13,7 @@ use kube::{
     api::{ObjectMeta, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{
     net::{TcpSocket, TcpStream},
     sync::OnceCell,
@@ -136,6 +136,12 @@ impl Cluster {
         let name = namespace.metadata.name.unwrap_or_default();
         ready_for_pods(&client, &name, &self.daemons).await?;
         Ok(name)
+    }
+
+    /// Installs definitions and waits until they are served.
+    pub async fn install(&self, definitions: impl IntoIterator<Item = Value>) -> Result<(), Error> {
+        let definitions: Vec<_> = definitions.into_iter().collect();
+        crds::install(&self.client(), &definitions).await
     }
 
     /// Runs another program beside the control plane: it ends when the cluster does, and its log is kept with the others.

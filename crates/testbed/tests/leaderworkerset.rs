@@ -13,9 +13,7 @@ use std::{
 use api::leaderworkerset::LeaderWorkerSet;
 use controllers::{Nothing, Settings};
 use http::{Method, Request};
-use k8s_openapi::{
-    api::core::v1::Pod, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client, ResourceExt,
     api::{ListParams, Patch, PatchParams},
@@ -53,7 +51,7 @@ impl Stage {
         let alone = ALONE.lock().await;
         let cluster = Cluster::shared().await;
         let client = cluster.client();
-        install(&client).await;
+        cluster.install(api::KINDS.iter().map(|kind| kind.crd())).await.unwrap();
         let namespace = cluster.namespace("lws").await.unwrap();
         let writes = Writes::default();
         let controllers = run(cluster, &writes);
@@ -142,22 +140,6 @@ fn run(cluster: &Cluster, writes: &Writes) -> JoinHandle<()> {
         let (_running, stop) = watch::channel(false);
         controllers::run(client, Settings::default(), Arc::new(Nothing::default()), stop).await;
     })
-}
-
-/// Our kinds, as `segue crds` installs them.
-async fn install(client: &Client) {
-    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    for definition in api::KINDS.iter().map(|kind| kind.crd()) {
-        let name = definition["metadata"]["name"].as_str().unwrap().to_owned();
-        definitions.patch(&name, &PatchParams::apply("test"), &Patch::Apply(&definition)).await.unwrap();
-        eventually(&name, SOON, async || {
-            let status = definitions.get(&name).await.unwrap().status?;
-            let mut conditions = status.conditions.into_iter().flatten();
-            conditions.any(|it| it.type_ == "Established" && it.status == "True").then_some(())
-        })
-        .await
-        .unwrap();
-    }
 }
 
 /// Two groups of a leader and two workers.
