@@ -1,4 +1,8 @@
-use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+};
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{
@@ -50,12 +54,13 @@ async fn a_process_finds_pods_and_services_by_name_and_again_when_they_have_move
     assert!(!machine.contains("127.64.9."), "the machine's own file was written to");
 }
 
-/// A shim on a machine that lets no process have mounts of its own.
-fn forbids_mounts(directory: &Path, shim: &Path) -> std::path::PathBuf {
+/// A shim on a machine that lets no process have mounts of its own, in front of one that works.
+fn forbids_mounts(directory: &Path, shim: &Path) -> PathBuf {
     let program = directory.join("shim");
-    let script = "#!/bin/sh\n[ -n \"$2\" ] && { echo 'failed Operation not permitted'; exit 1; }\n";
-    fs::write(&program, format!("{script}exec {} \"$@\"\n", shim.display())).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pods/shim-without-mounts");
+    // A program that was just written cannot be run while another test starts a process.
+    symlink(script, &program).unwrap();
+    symlink(shim, directory.join("shim-that-works")).unwrap();
     program
 }
 
