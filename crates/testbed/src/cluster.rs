@@ -141,6 +141,12 @@ impl Cluster {
         Ok(name)
     }
 
+    /// Installs definitions and waits until they are served.
+    pub async fn install(&self, definitions: impl IntoIterator<Item = Value>) -> Result<(), Error> {
+        let definitions: Vec<_> = definitions.into_iter().collect();
+        crds::install(&self.client(), &definitions).await
+    }
+
     /// Runs another program beside the control plane: it ends when the cluster does, and its log is kept with the others.
     pub fn run<A: AsRef<OsStr>>(
         &mut self,
