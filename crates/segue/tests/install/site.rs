@@ -187,6 +187,8 @@ impl Site {
             .args(webhooks.then(|| format!("--webhook-port={webhook}")))
             .arg(format!("--health-port={health}"))
             .args(flags)
+            // The tests may run in a pod themselves.
+            .env_remove("KUBERNETES_SERVICE_HOST")
             .stdin(Stdio::null())
             .stdout(out.try_clone().unwrap())
             .stderr(out)
