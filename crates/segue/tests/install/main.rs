@@ -6,6 +6,7 @@
     reason = "clippy.toml allows them in tests, not in helpers of tests"
 )]
 
+mod adoption;
 mod rights;
 mod site;
 
@@ -74,9 +75,7 @@ async fn without_a_right_an_update_stops_and_says_which_one() {
         site.replace(&less);
         site.forbidden(resource, verb).await;
         site.apply(&set(&name, 2, "two"));
-        operator
-            .says(&["note: failed to", "forbidden", &format!("cannot {verb} resource \"{resource}\"")])
-            .await;
+        operator.says(&["failed to", "forbidden", &format!("cannot {verb} resource \"{resource}\"")]).await;
         assert!(!site.is_ready(&name, 2, "two"), "done without the right to {verb} {resource}");
         site.replace(&role);
         site.ready(&name, 2, "two").await;
@@ -185,4 +184,49 @@ async fn segue_is_replaced_and_removed_and_no_pod_notices() {
         assert!(items.len() > 50, "{kind}");
         assert!(items.iter().all(|item| item["metadata"]["finalizers"].is_null()), "{kind}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_set_of_another_operator_is_left_alone_until_it_is_adopted_and_no_pod_notices() {
+    let site = Site::start().await;
+    site.install(&["--without-webhooks"]);
+    adoption::make_as_others_do(&site).await;
+    let before = adoption::identities(&site);
+    let operator = site.operate(&[BOTH]);
+    testbed::eventually("it says why it does nothing", std::time::Duration::from_mins(1), async || {
+        let events = site.kubectl(&["-n", "default", "get", "events", "-o", "json"]);
+        events.contains("NotAdopted").then_some(())
+    })
+    .await
+    .unwrap();
+    assert!(
+        site.get(&["-n", "default", "leaderworkerset/x"])["status"].is_null(),
+        "its status is not ours to write"
+    );
+
+    let said = adoption::adopt(&site, &["--dry-run"]);
+    let writes: Vec<&str> = said.lines().collect();
+    assert_eq!(
+        writes,
+        [
+            "leaderworkerset/x would delete StatefulSet x without its pods",
+            "leaderworkerset/x would delete StatefulSet x-0 without its pods",
+            "leaderworkerset/x would own Service x",
+            "leaderworkerset/x would own Pod x-0",
+            "leaderworkerset/x would own Pod x-0-1",
+        ]
+    );
+    assert_eq!(site.get(&["-n", "default", "statefulsets"])["items"].as_array().unwrap().len(), 2);
+
+    adoption::adopt(&site, &[]);
+    testbed::eventually("it is looked after", std::time::Duration::from_mins(1), async || {
+        let status = site.get(&["-n", "default", "leaderworkerset/x"])["status"].clone();
+        (status["readyReplicas"] == 1 && status["updatedReplicas"] == 1).then_some(())
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}: {}", operator.said()));
+    assert_eq!(adoption::identities(&site), before, "a pod was made again");
+    assert_eq!(adoption::adopt(&site, &[]), "leaderworkerset/x is ours already\n");
+    site.apply(&set("x", 1, "two"));
+    site.ready("x", 1, "two").await;
 }
