@@ -121,7 +121,9 @@ pub(super) fn observe(
         records.map(|record| (count(record.index), record.clone())).collect();
     if asks_to_retry(set) {
         // Whoever waits because it failed again and again waits no longer.
-        records.values_mut().for_each(|record| record.restarts_in_a_row = 0);
+        for record in records.values_mut() {
+            record.restarts_in_a_row = 0;
+        }
     }
     for (group, record) in &records {
         if record.restarts > 0 && revisions.find(&record.revision) != Revision(0) {

@@ -1,4 +1,4 @@
-//! A set as the public operator leaves it, with StatefulSets that a real control plane has made pods for.
+//! A set as the public operator leaves it, with `StatefulSet`s that a real control plane has made pods for.
 
 use std::{process::Command, time::Duration};
 
