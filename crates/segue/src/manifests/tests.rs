@@ -64,6 +64,8 @@ fn in_namespaces_only_nodes_and_names_are_read_in_the_whole_cluster() {
             "* /nodes watch",
             "* admissionregistration.k8s.io/mutatingwebhookconfigurations list",
             "* admissionregistration.k8s.io/validatingwebhookconfigurations list",
+            "* authentication.k8s.io/tokenreviews create",
+            "* authorization.k8s.io/subjectaccessreviews create",
         ]
     );
     assert!(everywhere.contains("* /pods delete"));
