@@ -14,9 +14,12 @@ mod labels;
 mod leaderworkerset;
 mod lease;
 pub mod modeldeployment;
+mod modelserving;
 mod nodes;
 mod outside;
+mod pods;
 mod runtime;
+mod unit;
 
 use std::time::Duration;
 

@@ -30,17 +30,18 @@ const AGAIN: Duration = Duration::from_millis(250);
 /// The longest.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Follows every kind. Where endpoints are nobody's but ours, all pods matter; else only those of our sets do, so that
-/// memory follows our objects and not the cluster.
+/// Follows every kind. Pods and revisions are of sets or of ModelServings; one selector cannot say "either", so all of
+/// them are followed.
 pub(super) fn all(context: &Context) -> JoinSet<()> {
     let everything = || None;
     let ours = |label: &'static str| (!context.settings.embedded).then_some(label);
     let mut feeding = JoinSet::new();
     feeding.spawn(follow::<api::leaderworkerset::LeaderWorkerSet>(context.clone(), everything()));
+    feeding.spawn(follow::<api::modelserving::ModelServing>(context.clone(), everything()));
     feeding.spawn(follow::<api::modeldeployment::ModelDeployment>(context.clone(), everything()));
     feeding.spawn(follow::<Node>(context.clone(), everything()));
-    feeding.spawn(follow::<Pod>(context.clone(), ours(labels::SET_NAME)));
-    feeding.spawn(follow::<ControllerRevision>(context.clone(), Some(labels::SET_NAME)));
+    feeding.spawn(follow::<Pod>(context.clone(), everything()));
+    feeding.spawn(follow::<ControllerRevision>(context.clone(), everything()));
     feeding.spawn(follow::<Service>(context.clone(), ours("app.kubernetes.io/managed-by=segue")));
     feeding.spawn(follow::<EndpointSlice>(context.clone(), ours(labels::DEPLOYMENT)));
     feeding.spawn(follow::<api::gateway::Gateway>(context.clone(), Some(labels::DEPLOYMENT)));

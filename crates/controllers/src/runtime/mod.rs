@@ -42,7 +42,7 @@ use self::{
     world::News,
     write::LONGEST,
 };
-use crate::{Outside, Settings, endpoints, leaderworkerset, modeldeployment};
+use crate::{Outside, Settings, endpoints, leaderworkerset, modeldeployment, modelserving};
 
 /// A controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,6 +51,8 @@ pub enum Who {
     Endpoints,
     /// Sets to pods.
     LeaderWorkerSet,
+    /// Serving groups to pods.
+    ModelServing,
     /// Deployments to versions.
     ModelDeployment,
 }
@@ -109,8 +111,9 @@ impl Context {
         let event = Event {
             type_: if warning { EventType::Warning } else { EventType::Normal },
             reason: reason.to_owned(),
+            // Events that differ in nothing else are counted as one: what is said makes it another one.
+            action: note.chars().take(128).collect(),
             note: Some(note),
-            action: "Reconcile".to_owned(),
             secondary: None,
         };
         drop(timeout(LONGEST, self.recorder.publish(&event, &object.object_ref(&()))).await);
@@ -138,6 +141,7 @@ impl Context {
         match job.who {
             Who::Endpoints => endpoints::reconcile(self, &job.key).await,
             Who::LeaderWorkerSet => leaderworkerset::reconcile(self, &job.key).await,
+            Who::ModelServing => modelserving::reconcile(self, &job.key).await,
             Who::ModelDeployment => modeldeployment::reconcile(self, &job.key).await,
         }
     }

@@ -1,0 +1,60 @@
+//! One event for each transition of an upgrade: what a status says now and did not say before.
+
+use api::modelserving::{GroupStatus, ModelServingStatus};
+
+use super::observe::Observed;
+use crate::Context;
+
+/// Tells of every group that came to another step, fell back, or is updated.
+pub(super) async fn transitions(
+    context: &Context,
+    observed: &Observed,
+    before: &ModelServingStatus,
+    after: &ModelServingStatus,
+) {
+    let steps = observed.wanted.group.steps.len();
+    for (warning, reason, note) in notes(before, after, steps) {
+        context.tell(observed.serving.as_ref(), warning, reason, note).await;
+    }
+}
+
+fn notes(
+    before: &ModelServingStatus,
+    after: &ModelServingStatus,
+    steps: usize,
+) -> Vec<(bool, &'static str, String)> {
+    let mut notes = Vec::new();
+    let find = |status: &'_ ModelServingStatus, index: i32| -> Option<GroupStatus> {
+        status.groups.iter().find(|group| group.index == index).cloned()
+    };
+    for group in &after.groups {
+        let Some(step) = &group.step else { continue };
+        let earlier = find(before, group.index).and_then(|group| group.step);
+        let name = match usize::try_from(step.index) {
+            Ok(index) if index < steps => format!("step {} of {steps}", index + 1),
+            _ => "what is left after the steps".to_owned(),
+        };
+        let far = format!("{} of {} {} updated and Ready", step.satisfied, step.required, step.role);
+        let note = format!("group {}: {name}: {far}", group.index);
+        match earlier {
+            Some(earlier) if step.index < earlier.index => notes.push((true, "StepRegressed", note)),
+            Some(earlier) if step.index == earlier.index => {
+                let blocked = step.blocking_pod.as_ref().filter(|_| step.reason != earlier.reason);
+                if let Some(pod) = blocked {
+                    let why = step.reason.as_deref().unwrap_or_default();
+                    notes.push((true, "StepWaits", format!("{note}; pod {pod}: {why}")));
+                }
+            }
+            _ => notes.push((false, "StepEntered", note)),
+        }
+    }
+    for group in before.groups.iter().filter(|group| group.step.is_some()) {
+        let over = find(after, group.index).is_none_or(|after| after.step.is_none());
+        let updated = find(after, group.index)
+            .is_none_or(|after_group| Some(&after_group.revision) == after.update_revision.as_ref());
+        if over && updated && after.update_revision == before.update_revision {
+            notes.push((false, "GroupUpdated", format!("group {}: every step is met", group.index)));
+        }
+    }
+    notes
+}
