@@ -192,7 +192,7 @@ fn group_status(
         let made_for = group.replicas.values().map(|replica| replica.unit.history.incarnation).max();
         status.restarts = int(made_for.unwrap_or_default()).max(status.restarts) + 1;
         status.restarts_in_a_row += 1;
-        status.last_failure = group.replicas.get(id).map(|replica| failure(replica, reason, now));
+        status.last_failure = Some(failure(group.replicas.get(id), reason, now));
     } else if is_steady(group, decided) {
         status.restarts_in_a_row = 0;
     }
@@ -263,7 +263,7 @@ fn replica_status(id: &Id, replica: &Replica, decided: &GroupDecision, now: Time
             Op::RecordRecreation { incarnation } => {
                 status.restarts = int(*incarnation);
                 status.restarts_in_a_row += 1;
-                status.last_failure = reason.map(|reason| failure(replica, reason, now));
+                status.last_failure = reason.map(|reason| failure(Some(replica), reason, now));
             }
             Op::RecordSteady => status.restarts_in_a_row = 0,
             _ => {}
@@ -272,14 +272,14 @@ fn replica_status(id: &Id, replica: &Replica, decided: &GroupDecision, now: Time
     (status.restarts > 0).then_some(status)
 }
 
-/// What made a replica or its group start again.
-fn failure(replica: &Replica, reason: &Reason, now: Time) -> GroupFailure {
+/// What made a replica or its group start again. Nothing may be left of the replica.
+fn failure(replica: Option<&Replica>, reason: &Reason, now: Time) -> GroupFailure {
     let failed = |pod: &&Arc<Pod>| {
-        let mut read = replica.unit.pods.iter();
+        let mut read = replica.iter().flat_map(|replica| &replica.unit.pods);
         let read = read.find(|read| pod.uid().as_deref() == Some(read.uid.0.as_str()));
         read.is_some_and(|read| read.restarts > read.restarts_baseline || read.phase == Phase::Ended)
     };
-    let pod = replica.pods.iter().find(failed);
+    let pod = replica.and_then(|replica| replica.pods.iter().find(failed));
     let ended = pod.into_iter().flat_map(|pod| unit::containers(pod)).filter_map(|status| {
         let state = status.state.as_ref().and_then(|state| state.terminated.as_ref());
         let last = status.last_state.as_ref().and_then(|state| state.terminated.as_ref());
@@ -313,35 +313,25 @@ fn set_conditions(
         ("UpdateInProgress", !tally.outdated.is_empty(), "GroupsUpdating", &updating),
     ];
     for (ty, is, reason, message) in said {
-        tell(status, (ty, is, reason, message), generation, now);
-    }
-    let stalled = stalled(status, decision);
-    let failing = failing(status);
-    let unseen = unseen(observed, now);
-    let ignored = ignored(observed);
-    let more = [
-        ("Stalled", "StepWaits", stalled),
-        ("Degraded", "ReplicasFailing", failing),
-        ("SchedulerMissing", "NoScheduler", unseen),
-        ("NotActedOn", "FieldsIgnored", ignored),
-    ];
-    for (ty, reason, message) in more {
-        let message = message.map(|message| cut(&message, 1024));
-        tell(status, (ty, message.is_some(), reason, &message.unwrap_or_default()), generation, now);
-    }
-}
-
-/// A condition that never was so is not said to be not so; one that is over says so without its old message.
-fn tell(
-    status: &mut ModelServingStatus,
-    (ty, is, reason, message): (&str, bool, &str, &str),
-    generation: i64,
-    now: Time,
-) {
-    let known = status.conditions.iter().any(|condition| condition.type_ == ty);
-    if is || known {
+        // What is over leaves no message behind.
         let message = if is { message } else { "" };
         conditions::set(&mut status.conditions, (ty, is, reason, message), generation, now);
+    }
+    let more = [
+        ("Stalled", "StepWaits", stalled(status, decision)),
+        ("Degraded", "ReplicasFailing", failing(status)),
+        ("SchedulerMissing", "NoScheduler", unseen(observed, now)),
+        ("NotActedOn", "FieldsIgnored", ignored(observed)),
+    ];
+    for (ty, reason, message) in more {
+        match message {
+            Some(message) => {
+                let said = (ty, true, reason, &*cut(&message, 1024));
+                conditions::set(&mut status.conditions, said, generation, now);
+            }
+            // Whether anybody looked while it was so is no difference.
+            None => status.conditions.retain(|condition| condition.type_ != ty),
+        }
     }
 }
 

@@ -81,7 +81,7 @@ async fn a_broken_canary_costs_one_replica_says_so_and_is_gone_with_the_revert()
     let restarted: Vec<&String> =
         before.iter().filter(|(name, uid)| after[*name] != **uid).map(|(name, _)| name).collect();
     assert_eq!(restarted, ["pd-0-decode-3-0"], "the revert restarts nothing that was never upgraded");
-    assert_eq!(kit::condition(&kit::status(&stage).await, "Stalled"), "False");
+    assert_eq!(kit::condition(&kit::status(&stage).await, "Stalled"), "absent");
     assert!(kit::events(&stage).await.iter().any(|(reason, _)| reason == "StepEntered"));
 }
 
