@@ -250,7 +250,7 @@ impl Reading<'_> {
         };
         let is_whole = |template: &Template, enough: &dyn Fn(u32) -> usize, ready: bool| {
             template.roles().all(|role| {
-                let wanted = self.wanted.replicas_of(&role.name).unwrap_or(count(role.replicas));
+                let wanted = self.wanted.replicas_of(&role.name).unwrap_or_else(|| count(role.replicas));
                 let of_role = replicas.iter().filter(|(id, _)| id.role == role.name);
                 of_role.filter(|(_, it)| !ready || it.state == State::Ready).count() >= enough(wanted)
             })

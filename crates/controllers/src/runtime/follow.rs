@@ -30,7 +30,7 @@ const AGAIN: Duration = Duration::from_millis(250);
 /// The longest.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Follows every kind. Pods and revisions are of sets or of ModelServings; one selector cannot say "either", so all of
+/// Follows every kind. Pods and revisions are of sets or of serving groups; one selector cannot say "either", so all of
 /// them are followed.
 pub(super) fn all(context: &Context) -> JoinSet<()> {
     let everything = || None;

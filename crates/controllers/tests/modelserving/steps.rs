@@ -240,8 +240,11 @@ async fn a_role_replica_of_several_pods_is_replaced_as_a_whole() {
     stage.kubelet.ready_if(|pod| kit::image(pod) != "two" || kit::label(pod, "entry") == "true");
     let watching = watch(&stage).await;
     stage.apply(&manifest("two", 2)).await;
-    let status = stalled(&stage, 0).await;
-    assert_eq!(status["groups"][0]["step"]["blockingPod"], "pd-0-decode-1-1");
+    stage
+        .eventually("the step waits for a worker", || async {
+            (status(&stage).await["groups"][0]["step"]["blockingPod"] == "pd-0-decode-1-1").then_some(())
+        })
+        .await;
     let names = kit::names(&stage).await;
     assert_eq!(names.iter().filter(|name| name.starts_with("pd-0-decode-0")).count(), 2, "{names:?}");
     stage.kubelet.ready_if(|_| true);
