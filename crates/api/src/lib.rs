@@ -11,6 +11,7 @@
 
 mod crd;
 mod embedded;
+mod installed;
 mod kind;
 mod percent;
 mod pods;

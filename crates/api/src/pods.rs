@@ -36,7 +36,7 @@ fn review_container(review: &mut Review<'_>, field: &str, container: &Value) {
 }
 
 /// A DNS label as RFC 1123 has it.
-fn is_dns_label(text: &str) -> bool {
+pub(crate) fn is_dns_label(text: &str) -> bool {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     (1..=63).contains(&text.len())
         && text.chars().all(|c| inner(c) || c == '-')

@@ -24,7 +24,6 @@ mod openapi;
 pub mod patch;
 mod patching;
 mod protobuf;
-pub mod quantity;
 mod read;
 mod refusal;
 mod registry;
@@ -41,6 +40,8 @@ pub mod table;
 mod watching;
 pub mod world;
 mod write;
+
+pub use schema::quantity;
 
 pub use crate::{
     answer::Body,

@@ -16,6 +16,22 @@ pub const SIZE: &str = "leaderworkerset.sigs.k8s.io/size";
 pub const LEADER_NAME: &str = "leaderworkerset.sigs.k8s.io/leader-name";
 /// Annotation of leaders where every group has a subdomain of its own.
 pub const SUBDOMAIN_POLICY: &str = "leaderworkerset.sigs.k8s.io/subdomainPolicy";
+/// The subgroup of a pod.
+pub const SUBGROUP_INDEX: &str = "leaderworkerset.sigs.k8s.io/subgroup-index";
+/// What all pods of a subgroup have in common.
+pub const SUBGROUP_KEY: &str = "leaderworkerset.sigs.k8s.io/subgroup-key";
+/// Annotation: pods in a subgroup.
+pub const SUBGROUP_SIZE: &str = "leaderworkerset.sigs.k8s.io/subgroup-size";
+/// Annotation: whether leaders belong to a subgroup.
+pub const SUBGROUP_POLICY_TYPE: &str = "leaderworkerset.sigs.k8s.io/subgroup-policy-type";
+/// Annotation of a set: the topology whose domains groups do not share.
+pub const EXCLUSIVE_TOPOLOGY: &str = "leaderworkerset.sigs.k8s.io/exclusive-topology";
+/// Annotation of a set: the topology whose domains subgroups do not share.
+pub const SUBGROUP_EXCLUSIVE_TOPOLOGY: &str = "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology";
+/// Annotation of workers: their leader has TPUs too.
+pub const LEADER_REQUESTS_TPUS: &str = "leaderworkerset.sigs.k8s.io/leader-requests-tpus";
+/// Annotation of a set: groups are made again only for what fails once all of their pods have started.
+pub const RECREATE_AFTER_START: &str = "leaderworkerset.sigs.k8s.io/experimental-recreate-group-after-start";
 
 /// The ModelServing that a pod belongs to.
 pub const SERVING_NAME: &str = "modelserving.volcano.sh/name";

@@ -11,45 +11,74 @@ mod conditions;
 mod digest;
 pub mod endpoints;
 mod labels;
-mod leaderworkerset;
+pub mod leaderworkerset;
 mod lease;
+mod metrics;
 pub mod modeldeployment;
 mod modelserving;
 mod nodes;
 mod outside;
 mod pods;
+pub mod request;
 mod runtime;
 mod unit;
 
 use std::time::Duration;
 
-use api::IntOrPercent;
+use api::{IntOrPercent, Kind};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use planner::{Amount, Time};
 
 pub(crate) use crate::runtime::Context;
 pub use crate::{
     lease::{Claim, End},
+    metrics::Metrics,
     outside::{DataPlane, Endpoint, Nothing, Outside},
     runtime::{Error, FIELD_MANAGER, Key, run},
 };
+
+/// The kinds that there are controllers for.
+pub const SERVED: [&Kind; 3] =
+    [&api::leaderworkerset::KIND, &api::modelserving::KIND, &api::modeldeployment::KIND];
 
 /// How the controllers run.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Nobody else is there: endpoints of Services are ours to write.
     pub embedded: bool,
+    /// The kinds that are looked after, of [`SERVED`]. `ModelDeployment` needs `LeaderWorkerSet`: its versions are sets.
+    pub kinds: Vec<&'static Kind>,
+    /// The namespaces in which they are looked after; none means everywhere.
+    pub namespaces: Vec<String>,
     /// What keeps requests from failing.
     pub protections: Protections,
     /// The time since 1970.
     pub clock: fn() -> Time,
-    /// Is told of what went wrong; it is tried again.
-    pub on_error: fn(&Error),
+    /// Counts what happens.
+    pub metrics: Metrics,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { embedded: false, protections: Protections::default(), clock: wall_clock, on_error: |_| {} }
+        Self {
+            embedded: false,
+            kinds: SERVED.into(),
+            namespaces: Vec::new(),
+            protections: Protections::default(),
+            clock: wall_clock,
+            metrics: Metrics::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// Where lists and watches look: in each namespace by itself, or with the empty one everywhere at once.
+    fn scopes(&self) -> Vec<String> {
+        if self.namespaces.is_empty() { vec![String::new()] } else { self.namespaces.clone() }
+    }
+
+    fn looks_after(&self, kind: &Kind) -> bool {
+        self.kinds.iter().any(|it| it.name == kind.name)
     }
 }
 

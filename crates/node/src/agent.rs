@@ -26,6 +26,7 @@ use crate::{
     journal::{Journal, Written},
     leftovers,
     log::{Logs, Outputs},
+    names::Names,
     object,
     place::{Room, Verdict, Waiting, place},
     pod::Keeper,
@@ -75,15 +76,19 @@ impl Node {
             .await
             .map_err(NodeError::Leftovers)?;
         object::register(&self.client, &self.settings).await.map_err(|e| NodeError::Register(Box::new(e)))?;
+        let names = Names::open(&self.settings)
+            .await
+            .map_err(|source| NodeError::Directory { path: self.settings.directory.clone(), source })?;
         let (events, writing) = Events::new(self.client.clone(), &self.settings.name, self.settings.now);
         let (changes, mut heard) = mpsc::channel(256);
         // Ends by itself when nobody can send an event any more.
         let writing = tokio::spawn(writing);
         let mut tasks = JoinSet::new();
         tasks.spawn(pods::follow(Api::all(self.client.clone()), changes));
+        tasks.spawn(Arc::clone(&names).keep(Api::all(self.client.clone())));
         tasks.spawn(object::keep_alive(self.client.clone(), self.settings.clone()));
         let Self { client, settings, outputs } = self;
-        let mut agent = Agent::new(Context { client, settings, events, outputs });
+        let mut agent = Agent::new(Context { client, settings, events, outputs, names });
         agent.attend(&mut heard, &mut stop).await;
         agent.leave().await;
         drop(agent);
@@ -139,7 +144,11 @@ impl Agent {
         }
     }
 
-    async fn attend(&mut self, changes: &mut mpsc::Receiver<pods::Change>, stop: &mut watch::Receiver<bool>) {
+    async fn attend(
+        &mut self,
+        changes: &mut mpsc::Receiver<pods::Change<Pod>>,
+        stop: &mut watch::Receiver<bool>,
+    ) {
         let mut settled = true;
         loop {
             tokio::select! {

@@ -155,7 +155,8 @@ impl Life {
         // Last, so that no manifest can hide a process from its agent.
         let mark = leftovers::mark(&self.context.settings.directory, uid(&self.pod), &self.container.name);
         environment.insert(leftovers::MARK.to_owned(), mark);
-        Ok(Program { command, environment, directory })
+        let hosts = self.context.names.hosts_of(&self.pod)?;
+        Ok(Program { command, environment, directory, hosts })
     }
 
     /// What every container has without asking.

@@ -1,10 +1,10 @@
 //! What all parts of an agent share.
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 
-use crate::{events::Events, log::Outputs, settings::Settings};
+use crate::{events::Events, log::Outputs, names::Names, settings::Settings};
 
 #[derive(Clone)]
 pub(crate) struct Context {
@@ -12,6 +12,7 @@ pub(crate) struct Context {
     pub settings: Settings,
     pub events: Events,
     pub outputs: Outputs,
+    pub names: Arc<Names>,
 }
 
 impl Context {

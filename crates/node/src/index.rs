@@ -1,8 +1,5 @@
 //! The pods that the watch has brought, and what follows from them. No I/O.
-use std::{
-    collections::{BTreeMap, HashSet},
-    sync::Arc,
-};
+use std::{collections::HashSet, sync::Arc};
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -10,26 +7,20 @@ use crate::{
     context::{is_over, key, uid},
     place::Waiting,
     resources::{Resources, asked_by},
-    watch::Change,
+    watch::{Change, Known},
 };
 
 /// All pods by namespace and name.
 #[derive(Debug, Default)]
-pub(crate) struct Index(BTreeMap<(String, String), Arc<Pod>>);
+pub(crate) struct Index(Known<Pod>);
 
 fn owned((namespace, name): (&str, &str)) -> (String, String) {
     (namespace.to_owned(), name.to_owned())
 }
 
 impl Index {
-    pub fn learn(&mut self, change: Change) {
-        match change {
-            Change::All(pods) => {
-                self.0 = pods.into_iter().map(|pod| (owned(key(&pod)), Arc::new(pod))).collect();
-            }
-            Change::Here(pod) => drop(self.0.insert(owned(key(&pod)), Arc::from(pod))),
-            Change::Gone(pod) => drop(self.0.remove(&owned(key(&pod)))),
-        }
+    pub fn learn(&mut self, change: Change<Pod>) {
+        change.apply(&mut self.0);
     }
 
     pub fn get(&self, namespace: &str, name: &str) -> Option<&Arc<Pod>> {

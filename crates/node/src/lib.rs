@@ -21,6 +21,7 @@ mod index;
 mod journal;
 mod leftovers;
 mod log;
+mod names;
 mod object;
 mod phase;
 mod place;

@@ -1,5 +1,10 @@
 //! The agent's side of a shim: starts a program, hears how it ended.
-use std::{collections::BTreeMap, io, path::PathBuf, process::Stdio};
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
 
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
@@ -26,6 +31,8 @@ pub(crate) struct Program {
     pub command: Vec<String>,
     pub environment: BTreeMap<String, String>,
     pub directory: PathBuf,
+    /// What it sees as /etc/hosts, if not the machine's.
+    pub hosts: Option<PathBuf>,
 }
 
 /// How a program ended.
@@ -45,12 +52,15 @@ pub(crate) struct Running {
     shim: Child,
     orders: Option<ChildStdin>,
     report: Lines<BufReader<ChildStdout>>,
+    /// What the report said, for whoever waits again.
+    end: Option<End>,
 }
 
 impl Shim {
     pub(crate) fn start(&self, program: &Program) -> io::Result<(Running, ChildStderr)> {
         let mut shim = Command::new(&self.program)
             .arg(shim::ARGUMENT)
+            .arg(program.hosts.as_deref().unwrap_or_else(|| Path::new("")))
             .args(&program.command)
             .env_clear()
             .envs(&program.environment)
@@ -66,7 +76,22 @@ impl Shim {
             return Err(missing());
         };
         let orders = shim.stdin.take();
-        Ok((Running { shim, orders, report: BufReader::new(report).lines() }, output))
+        Ok((Running { shim, orders, report: BufReader::new(report).lines(), end: None }, output))
+    }
+
+    /// Whether this machine lets a program have a hosts file of its own; if not, why.
+    pub(crate) async fn try_hosts(&self, hosts: &Path) -> Result<(), String> {
+        let program = Program {
+            command: [shim::THIS_PROGRAM, "--version"].map(str::to_owned).into(),
+            environment: BTreeMap::new(),
+            directory: "/".into(),
+            hosts: Some(hosts.to_owned()),
+        };
+        let (mut running, _output) = self.start(&program).map_err(|error| error.to_string())?;
+        running.started().await.map_err(|end| match end {
+            End::NotStarted(why) => why,
+            other => format!("{other:?}"),
+        })
     }
 }
 
@@ -82,13 +107,12 @@ impl Running {
 
     /// Waits for the end. May be dropped and called again.
     pub async fn ended(&mut self) -> End {
-        while let Ok(Some(line)) = self.report.next_line().await {
-            if let Some(end) = read_report(&line) {
-                drop(self.shim.wait().await);
-                return end;
-            }
+        while self.end.is_none() {
+            let Ok(Some(line)) = self.report.next_line().await else { return End::Lost };
+            self.end = read_report(&line);
         }
-        End::Lost
+        drop(self.shim.wait().await);
+        self.end.clone().unwrap_or(End::Lost)
     }
 
     pub async fn terminate(&mut self) {
@@ -114,7 +138,30 @@ fn read_report(line: &str) -> Option<End> {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, time::Duration};
+
     use super::*;
+
+    #[tokio::test]
+    async fn an_end_that_nobody_waited_for_long_enough_is_not_lost() {
+        let directory = tempfile::tempdir().unwrap();
+        // A shim that has told the end, and is gone when it is let go: the shell takes the argument for a script.
+        let program = "/bin/sh".into();
+        fs::write(directory.path().join(shim::ARGUMENT), "echo started 1\necho exited 3\nread order\n")
+            .unwrap();
+        let nothing = Program {
+            command: Vec::new(),
+            environment: BTreeMap::new(),
+            directory: directory.path().to_owned(),
+            hosts: None,
+        };
+        let (mut running, _output) = Shim { program }.start(&nothing).unwrap();
+        running.started().await.unwrap();
+        let interrupted = tokio::time::timeout(Duration::from_millis(200), running.ended()).await;
+        assert!(interrupted.is_err(), "it is still there");
+        running.kill();
+        assert_eq!(running.ended().await, End::Exited(3));
+    }
 
     #[test]
     fn a_report_is_read_and_a_start_is_no_end() {

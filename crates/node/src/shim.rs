@@ -7,9 +7,13 @@
 //! ([`crate::leftovers`]). A process that leaves the group is still a child of the shim, which is the reaper of its
 //! tree, and is killed when the container's first process has ended, as a container's are.
 //!
+//! A container that is given a hosts file sees it as /etc/hosts: the kernel has a view of the mounts for each process
+//! that asks for one, so neither the machine nor another pod sees it.
+//!
 //! Standard output carries the report to the agent, standard error is the container's output.
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
+    fs,
     io::{self, Read, Write},
     os::{
         fd::AsFd,
@@ -19,7 +23,11 @@ use std::{
     thread,
 };
 
-use rustix::process::{self, Pid, Signal, WaitOptions, WaitStatus};
+use rustix::{
+    mount::{MountPropagationFlags, mount_bind, mount_change},
+    process::{self, Pid, Signal, WaitOptions, WaitStatus},
+    thread::{self as threads, UnshareFlags},
+};
 
 use crate::leftovers;
 
@@ -32,17 +40,18 @@ pub(crate) const TERMINATE: u8 = b'T';
 /// This very program, even if its file has been replaced.
 pub(crate) const THIS_PROGRAM: &str = "/proc/self/exe";
 
-/// Runs the rest of the arguments as a container, and returns when its whole tree is gone.
+/// Runs the rest of the arguments as a container, and returns when its whole tree is gone. The first is its hosts file;
+/// empty for the machine's.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let mut arguments = arguments.peekable();
     let outcome = match arguments.next_if(|first| first == "become") {
-        Some(_) => become_container(arguments),
-        None => hold(arguments),
+        Some(_) => become_container(arguments).map_err(|error| error.to_string()),
+        None => hold(arguments).map_err(|error| format!("failed {error}")),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            report(&format!("failed {error}"));
+        Err(why) => {
+            report(&why);
             ExitCode::FAILURE
         }
     }
@@ -72,7 +81,7 @@ fn hold(command: impl Iterator<Item = OsString>) -> io::Result<()> {
     if failure.is_empty() {
         report(&format!("started {first}"));
     } else {
-        return Err(io::Error::other(failure));
+        return Err(io::Error::other(failure.trim_end()));
     }
     let end = wait_for(first)?;
     sweep();
@@ -121,8 +130,11 @@ fn sweep() {
 
 /// In the child: dies with the shim, then turns into the container.
 fn become_container(mut arguments: impl Iterator<Item = OsString>) -> io::Result<()> {
-    process::set_parent_process_death_signal(Some(Signal::KILL))?;
     let shim = arguments.next().and_then(|pid| pid.into_string().ok()).and_then(|pid| pid.parse().ok());
+    if let Some(hosts) = arguments.next().filter(|hosts| !hosts.is_empty()) {
+        see_as_hosts(&hosts).map_err(|error| io::Error::other(format!("cannot mount its hosts: {error}")))?;
+    }
+    process::set_parent_process_death_signal(Some(Signal::KILL))?;
     if shim != Some(parent_id()) {
         // The shim ended before the signal was set.
         return Ok(());
@@ -133,4 +145,27 @@ fn become_container(mut arguments: impl Iterator<Item = OsString>) -> io::Result
     let output = io::stderr().as_fd().try_clone_to_owned()?;
     let error = Command::new(&program).args(arguments).stdout(output).exec();
     write!(shim, "cannot run {}: {error}", program.to_string_lossy())
+}
+
+/// Puts a file over /etc/hosts for this process and what it turns into. Mounts of the machine still come in; this one
+/// does not go out.
+fn see_as_hosts(hosts: &OsStr) -> io::Result<()> {
+    let (user, group) = (process::getuid(), process::getgid());
+    if unshare(UnshareFlags::NEWNS).is_err() {
+        // Who may not mount may do so as the owner of a user namespace, in which only he is.
+        unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNS)?;
+        fs::write("/proc/self/setgroups", "deny")?;
+        fs::write("/proc/self/uid_map", format!("{user} {user} 1"))?;
+        fs::write("/proc/self/gid_map", format!("{group} {group} 1"))?;
+    }
+    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
+    Ok(mount_bind(hosts, "/etc/hosts")?)
+}
+
+#[expect(
+    deprecated,
+    reason = "its successor is unsafe for the sake of file descriptors, which stay shared here"
+)]
+fn unshare(what: UnshareFlags) -> io::Result<()> {
+    Ok(threads::unshare(what)?)
 }

@@ -1,5 +1,12 @@
 //! What is asked, and what is answered.
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -7,11 +14,15 @@ use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep},
+};
 
 use crate::{
     Settings,
     counts::{Counted, InFlight, Tally},
+    join::membership,
 };
 
 /// How every whole stream ends; one that ends otherwise was cut.
@@ -25,6 +36,11 @@ pub struct Model {
     pub settings: Settings,
     pub ready_at: Instant,
     pub tally: Arc<Tally>,
+    /// It has no leader, or has joined it.
+    pub joined: AtomicBool,
+    /// One for itself and one for each member.
+    pub members: Arc<()>,
+    pub stopped: watch::Receiver<bool>,
 }
 
 /// What a request for completions asks for in its query.
@@ -51,13 +67,12 @@ impl Wish {
 
 impl Model {
     fn is_ready(&self) -> bool {
-        Instant::now() >= self.ready_at
+        Instant::now() >= self.ready_at && self.joined.load(Relaxed)
     }
 
     pub async fn answer<B>(self: Arc<Self>, request: Request<B>) -> Result<Response<Body>, Infallible> {
         Ok(match request.uri().path() {
             "/ready" if self.is_ready() => plain(StatusCode::OK, &json!("ready")),
-            "/ready" => plain(StatusCode::SERVICE_UNAVAILABLE, &json!("loading")),
             "/stats" => {
                 let counts = self.tally.counts();
                 plain(
@@ -66,9 +81,12 @@ impl Model {
                         "version": counts.version,
                         "requests": counts.requests,
                         "inFlight": counts.in_flight,
+                        "members": Arc::strong_count(&self.members) - 1,
                     }),
                 )
             }
+            "/join" if self.is_ready() => membership(Arc::clone(&self.members), self.stopped.clone()),
+            "/ready" | "/join" => plain(StatusCode::SERVICE_UNAVAILABLE, &json!("loading")),
             "/v1/completions" => {
                 let wish = Wish::of(request.uri().query().unwrap_or_default());
                 let in_flight = InFlight::begin(&self.tally);

@@ -7,13 +7,17 @@
 //! | `/v1/completions` | JSON with the version, after the latency; 503 while it loads |
 //! | `/v1/completions?stream=N` | N server-sent events, then `data: [DONE]` |
 //! | `/v1/completions?status=500` | an error of its own |
-//! | `/stats` | its counts, as JSON |
+//! | `/stats` | its counts and its members, as JSON |
+//! | `/join` | an answer that lasts: whoever holds it is a member; 503 while it loads |
+//!
+//! A server that is told to join another is a worker of a group: ready once it is a member, at an end when its leader is.
 //!
 //! Guarantees: once told to stop it refuses new connections, finishes every answer that it has begun, closes each
 //! connection after it, and returns when nothing is in flight. Its counts are then complete.
 
 mod answer;
 mod counts;
+mod join;
 mod server;
 
 use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
@@ -38,6 +42,8 @@ pub struct Settings {
     pub token_gap: Duration,
     /// A file that always holds its counts, also after it has ended: nobody can ask it then.
     pub counts: Option<PathBuf>,
+    /// The leader that it belongs to, as `HOST:PORT`.
+    pub join: Option<String>,
 }
 
 impl Settings {
@@ -50,6 +56,7 @@ impl Settings {
             latency: Duration::ZERO,
             token_gap: Duration::ZERO,
             counts: None,
+            join: None,
         }
     }
 }
@@ -59,6 +66,8 @@ impl Settings {
 pub enum Error {
     #[error("failed to listen on {address}")]
     Listen { address: SocketAddr, source: io::Error },
+    #[error("the leader at {0} is gone, and with it the group")]
+    LeaderGone(String),
     #[error("failed to write counts to {}", file.display())]
     Counts { file: PathBuf, source: io::Error },
 }

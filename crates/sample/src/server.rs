@@ -1,5 +1,14 @@
 //! The socket and its connections.
-use std::{io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
@@ -14,6 +23,7 @@ use crate::{
     Error, Settings,
     answer::Model,
     counts::{Counts, Tally},
+    join::belong,
 };
 
 /// Serves until `stop`, then finishes what it has.
@@ -49,8 +59,23 @@ impl Server {
         let tally = Arc::new(Tally::new(&settings.version));
         let recording = file.clone().map(|file| tokio::spawn(tally.record(file)));
         let ready_at = Instant::now() + settings.load;
-        let model = Arc::new(Model { settings, ready_at, tally: Arc::clone(&tally) });
         let (stopping, stopped) = watch::channel(false);
+        let leader = settings.join.clone();
+        let model = Arc::new(Model {
+            settings,
+            ready_at,
+            tally: Arc::clone(&tally),
+            joined: AtomicBool::new(leader.is_none()),
+            members: Arc::new(()),
+            stopped: stopped.clone(),
+        });
+        let mut alone = false;
+        let stop = async {
+            tokio::select! {
+                () = stop => {}
+                () = belong(leader.as_deref(), || model.joined.store(true, Relaxed)) => alone = true,
+            }
+        };
         let mut connections = accept_until(listener, &model, &stopped, stop).await;
         stopping.send_replace(true);
         while connections.join_next().await.is_some() {}
@@ -59,7 +84,10 @@ impl Server {
             let recorded = recording.await.map_err(io::Error::other).and_then(|recorded| recorded);
             recorded.map_err(|source| Error::Counts { file, source })?;
         }
-        Ok(tally.counts())
+        match leader {
+            Some(leader) if alone => Err(Error::LeaderGone(leader)),
+            _ => Ok(tally.counts()),
+        }
     }
 }
 

@@ -143,3 +143,34 @@ async fn counts_that_cannot_be_kept_are_an_error() {
     let error = server.serving.await.unwrap().unwrap_err();
     assert_eq!(error.to_string(), "failed to write counts to /nowhere/at/all.json");
 }
+
+#[tokio::test]
+async fn a_worker_is_ready_once_its_leader_counts_it_and_ends_with_its_leader() {
+    let leader = Running::with(|_| {}).await;
+    let address = leader.address;
+    let worker = Running::with(|settings| settings.join = Some(address.to_string())).await;
+    let other = Running::with(|settings| settings.join = Some(address.to_string())).await;
+    let members = async |count: &str| {
+        let wanted = format!("\"members\":{count}");
+        eventually(&wanted, SOON, async || get(address, "/stats").await.contains(&wanted).then_some(()))
+            .await
+            .unwrap();
+    };
+    members("2").await;
+    assert!(get(worker.address, "/ready").await.starts_with("HTTP/1.1 200"));
+    other.end().await;
+    members("1").await;
+    leader.end().await;
+    let ended = worker.serving.await.unwrap();
+    assert!(matches!(&ended, Err(Error::LeaderGone(leader)) if *leader == address.to_string()), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_worker_waits_for_a_leader_that_loads() {
+    let leader = Running::with(|settings| settings.load = Duration::from_hours(1)).await;
+    let worker = Running::with(|settings| settings.join = Some(leader.address.to_string())).await;
+    assert!(get(worker.address, "/ready").await.starts_with("HTTP/1.1 503"));
+    assert!(get(leader.address, "/join").await.starts_with("HTTP/1.1 503"));
+    worker.end().await;
+    leader.end().await;
+}

@@ -5,12 +5,17 @@
 //! apiserver at hand (the command line, the admission webhook, the embedded API) reads it through this crate. The two
 //! must agree, and the tables in `crates/api/tests/tables` hold them to it.
 //!
+//! What else every reader of Kubernetes' own types must know is here too: how quantities are written, and what Go prints
+//! of its structs.
+//!
 //! Guarantees: no panic for any JSON value, no recursion deeper than the schema, the same answer for the same input.
 
 mod check;
 mod default;
 mod node;
+pub mod quantity;
 mod rules;
+pub mod structs;
 mod unknown;
 mod violation;
 

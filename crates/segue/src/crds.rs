@@ -1,20 +1,36 @@
+use std::collections::BTreeSet;
+
 use api::{KINDS, Kind};
 use clap::{Args as ClapArgs, ValueEnum};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::output::{self, Answer, Error};
+use crate::{
+    output::{self, Answer, Error},
+    verbs::{self, Reach},
+};
 
-/// Print the CRDs of the kinds that Segue serves.
+/// Print the CRDs of the kinds that Segue serves, or look which a cluster has.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   segue crds | segue apply -f -             install all of them
   segue crds --kind ModelDeployment         one of them
-  segue crds -o json                        all of them, as one List")]
+  segue crds -o json                        all of them, as one List
+  segue crds --check                        what a cluster has, and what that would drop; writes nothing
+
+A CRD may belong to somebody else: look with --check before you apply over it. Exit code 1 of --check: a kind is missing, or
+its CRD would drop or refuse something of ours.")]
 pub(crate) struct Args {
     /// Only this kind; kind, plural and short name are all understood
     #[arg(long, value_name = "KIND")]
     kind: Option<String>,
-    /// As YAML documents or as one JSON List
+    /// Ask a cluster which it has, whose they are, and what they would drop
+    #[arg(long)]
+    check: bool,
+    #[command(flatten)]
+    reach: Reach,
+    /// As YAML documents or as one JSON List; with --check, for people or as JSON
     #[arg(short, long, value_enum, default_value = "yaml")]
     output: Format,
 }
@@ -26,11 +42,17 @@ enum Format {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
-    let Args { kind, output } = args;
-    let crds: Vec<Value> = match kind {
-        Some(name) => vec![find(name)?.crd()],
-        None => KINDS.iter().map(|kind| kind.crd()).collect(),
+    let Args { kind, check, reach, output } = args;
+    let kinds: Vec<&'static Kind> = match kind {
+        Some(name) => vec![find(name)?],
+        None => KINDS.into(),
     };
+    if *check {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let found = runtime.block_on(look(reach, &kinds))?;
+        return report(&found, *output);
+    }
+    let crds: Vec<Value> = kinds.iter().map(|kind| kind.crd()).collect();
     match output {
         Format::Json => {
             let list = json!({"apiVersion": "v1", "kind": "List", "items": crds});
@@ -54,4 +76,71 @@ fn find(name: &str) -> Result<&'static Kind, Error> {
         let known: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
         Error::UnknownKind { given: name.to_owned(), known: known.join(", ") }
     })
+}
+
+/// A CRD as a cluster has it.
+struct Found {
+    name: String,
+    installed: bool,
+    /// Who wrote its spec.
+    writers: BTreeSet<String>,
+    /// What it would do to objects of ours.
+    lacks: Vec<String>,
+}
+
+async fn look(reach: &Reach, kinds: &[&'static Kind]) -> Result<Vec<Found>, Error> {
+    let client: Client = verbs::connect(reach).await?.client;
+    let api: Api<CustomResourceDefinition> = Api::all(client);
+    let mut found = Vec::new();
+    for kind in kinds {
+        let name = kind.crd_name();
+        let crd = api.get_opt(&name).await.map_err(|error| Error::up("look at the CRDs", &error))?;
+        found.push(match crd {
+            None => Found { name, installed: false, writers: BTreeSet::new(), lacks: Vec::new() },
+            Some(crd) => {
+                let writers = writers(&crd);
+                let crd = serde_json::to_value(crd).unwrap_or_default();
+                Found { name, installed: true, writers, lacks: kind.lacks(&crd) }
+            }
+        });
+    }
+    Ok(found)
+}
+
+/// Those who wrote fields other than the status, and the release that a chart says it belongs to.
+fn writers(crd: &CustomResourceDefinition) -> BTreeSet<String> {
+    let fields = crd.managed_fields().iter().filter(|entry| entry.subresource.is_none());
+    let mut writers: BTreeSet<String> = fields.filter_map(|entry| entry.manager.clone()).collect();
+    if let Some(release) = crd.annotations().get("meta.helm.sh/release-name") {
+        writers.insert(format!("Helm release {release}"));
+    }
+    writers
+}
+
+fn report(found: &[Found], format: Format) -> Result<Answer, Error> {
+    let text = match format {
+        Format::Yaml => found.iter().map(sentences).collect(),
+        Format::Json => output::json(&found.iter().map(object).collect())?,
+    };
+    output::print(&text)?;
+    let good = found.iter().all(|found| found.installed && found.lacks.is_empty());
+    Ok(if good { Answer::Yes } else { Answer::No })
+}
+
+fn sentences(found: &Found) -> String {
+    if !found.installed {
+        return format!("{}: not installed\n", found.name);
+    }
+    let writers: Vec<&str> = found.writers.iter().map(String::as_str).collect();
+    let word = if found.lacks.is_empty() { "complete" } else { "incomplete" };
+    let mut text = format!("{}: installed by {}, {word}\n", found.name, writers.join(", "));
+    for lack in &found.lacks {
+        text += &format!("  {lack}\n");
+    }
+    text
+}
+
+fn object(found: &Found) -> Value {
+    let Found { name, installed, writers, lacks } = found;
+    json!({"name": name, "installed": installed, "writers": writers, "lacks": lacks})
 }

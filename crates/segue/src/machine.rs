@@ -24,6 +24,7 @@ use tokio::{
 
 use crate::{
     furnish::{OurKinds, furnish},
+    log::{self, Loudness},
     node_logs::NodeLogs,
     output::Error,
     outside::GatewayWindow,
@@ -144,12 +145,8 @@ async fn run_controllers(
     protections: controllers::Protections,
     stop: watch::Receiver<bool>,
 ) -> Result<(), Error> {
-    let settings = controllers::Settings {
-        embedded: true,
-        protections,
-        on_error: |error| eprintln!("note: {error}; it is tried again"),
-        ..controllers::Settings::default()
-    };
+    log::begin(Loudness::Warn);
+    let settings = controllers::Settings { embedded: true, protections, ..controllers::Settings::default() };
     controllers::run(client, settings, Arc::new(GatewayWindow::new(gateway)), stop).await;
     Ok(())
 }

@@ -2,19 +2,25 @@
 
 mod crds;
 mod demo;
+mod doors;
 mod furnish;
+mod log;
 mod machine;
 mod manifest;
+mod manifests;
 mod model_server;
 mod node_logs;
 mod operator;
+mod others;
 mod output;
 mod outside;
 mod plan;
+mod selection;
 mod signals;
 mod up;
 mod validate;
 mod verbs;
+mod webhook;
 
 use std::process::ExitCode;
 
@@ -41,9 +47,19 @@ enum Command {
     Get(verbs::get::Args),
     Logs(verbs::logs::Args),
     Delete(verbs::delete::Args),
+    History(verbs::rollout::history::Args),
+    Undo(verbs::rollout::undo::Args),
+    Restart(verbs::rollout::restart::Args),
+    Retry(verbs::rollout::retry::Args),
+    /// Hold an update where it is
+    Pause(verbs::rollout::hold::Args),
+    /// Let an update go on that was held
+    Resume(verbs::rollout::hold::Args),
+    Adopt(verbs::adopt::Args),
     Plan(plan::Args),
     Validate(validate::Args),
     Crds(crds::Args),
+    Manifests(manifests::Args),
     ModelServer(model_server::Args),
 }
 
@@ -61,9 +77,17 @@ fn main() -> ExitCode {
         Command::Get(args) => verbs::get::run(&args),
         Command::Logs(args) => verbs::logs::run(&args),
         Command::Delete(args) => verbs::delete::run(&args),
+        Command::History(args) => verbs::rollout::history::run(&args),
+        Command::Undo(args) => verbs::rollout::undo::run(&args),
+        Command::Restart(args) => verbs::rollout::restart::run(&args),
+        Command::Retry(args) => verbs::rollout::retry::run(&args),
+        Command::Pause(args) => verbs::rollout::hold::pause(&args),
+        Command::Resume(args) => verbs::rollout::hold::resume(&args),
+        Command::Adopt(args) => verbs::adopt::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Validate(args) => validate::run(&args),
         Command::Crds(args) => crds::run(&args),
+        Command::Manifests(args) => manifests::run(&args),
         Command::ModelServer(args) => model_server::run(&args),
     };
     match answer {

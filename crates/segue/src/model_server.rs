@@ -19,9 +19,11 @@ use crate::{
     after_help = "Examples:
   segue model-server --version v1 --load-seconds 2
   curl http://127.0.0.1:8000/v1/completions?stream=10
+  segue model-server --join $LWS_LEADER_ADDRESS:8000
 
 Listens on $POD_IP, or on 127.0.0.1 without one. /ready says 503 while it loads; /v1/completions answers with the
-version, with ?stream=N as N events, with ?status=500 as an error; /stats counts. On SIGTERM it refuses new connections,
+version, with ?stream=N as N events, with ?status=500 as an error; /stats counts. With --join it is the worker of a group: ready
+once its leader has taken it up, which counts it as a member, and at an end when its leader is. On SIGTERM it refuses new connections,
 finishes what it has and ends."
 )]
 pub(crate) struct Args {
@@ -43,6 +45,9 @@ pub(crate) struct Args {
     /// Keep its counts in a file of its own in this directory, which outlives it
     #[arg(long, value_name = "DIR")]
     counts: Option<PathBuf>,
+    /// The leader to join, if this is a worker of a group
+    #[arg(long, value_name = "HOST:PORT")]
+    join: Option<String>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
@@ -54,6 +59,7 @@ pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
         latency: Duration::from_millis(args.latency_millis),
         token_gap: Duration::from_millis(args.token_gap_millis),
         counts: args.counts.as_deref().map(file_of_this_process),
+        join: args.join.clone(),
     };
     // It has little to do, and there are many on one machine.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

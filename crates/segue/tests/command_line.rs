@@ -46,6 +46,7 @@ fn help_has_examples_for_every_command() {
         "plan",
         "validate",
         "crds",
+        "manifests",
         "model-server",
     ] {
         assert!(help.contains(command), "{help}");

@@ -1,6 +1,7 @@
 //! A real control plane for one test, or for all tests of one binary.
 use std::{
     ffi::OsStr,
+    fs,
     net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::Command,
@@ -13,7 +14,7 @@ use kube::{
     api::{ObjectMeta, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{
     net::{TcpSocket, TcpStream},
     sync::OnceCell,
@@ -35,11 +36,13 @@ pub struct Parts {
     pub fsync: bool,
     /// kube-controller-manager and the Gateway API, beside etcd and kube-apiserver.
     pub controllers: bool,
+    /// kube-apiserver writes down who asked for what, and whether it was allowed.
+    pub audit: bool,
 }
 
 impl Default for Parts {
     fn default() -> Self {
-        Self { fsync: false, controllers: true }
+        Self { fsync: false, controllers: true, audit: false }
     }
 }
 
@@ -138,6 +141,12 @@ impl Cluster {
         Ok(name)
     }
 
+    /// Installs definitions and waits until they are served.
+    pub async fn install(&self, definitions: impl IntoIterator<Item = Value>) -> Result<(), Error> {
+        let definitions: Vec<_> = definitions.into_iter().collect();
+        crds::install(&self.client(), &definitions).await
+    }
+
     /// Runs another program beside the control plane: it ends when the cluster does, and its log is kept with the others.
     pub fn run<A: AsRef<OsStr>>(
         &mut self,
@@ -173,6 +182,13 @@ impl Cluster {
         self.ready_in
     }
 
+    /// What [`Parts::audit`] wrote down so far, one event each.
+    pub fn audit(&self) -> Result<Vec<Value>, Error> {
+        let text = fs::read_to_string(self.layout.audit_log()).map_err(Error::io("read the audit log"))?;
+        // The last line may be half written.
+        Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    }
+
     /// The directory with everything it wrote.
     pub fn directory(&self) -> &Path {
         self.daemons.directory()
@@ -190,12 +206,15 @@ struct Booted {
 async fn boot(binaries: &Binaries, daemons: &mut Daemons, wanted: Parts) -> Result<Booted, Error> {
     let ports = [reserve()?, reserve()?];
     let layout = lay_out(daemons.state(), port(&ports[0])?, port(&ports[1])?)?;
+    if wanted.audit {
+        certificates::write_private(&layout.state, "audit.json", &audit_policy())?;
+    }
     let began = Instant::now();
     daemons.spawn("etcd", &binaries.etcd(), layout.etcd(wanted.fsync))?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, layout.etcd_port));
     ready("etcd listening", daemons, async || TcpStream::connect(address).await.is_ok()).await?;
 
-    daemons.spawn("kube-apiserver", &binaries.apiserver(), layout.apiserver())?;
+    daemons.spawn("kube-apiserver", &binaries.apiserver(), layout.apiserver(wanted.audit))?;
     let config = load(&layout.kubeconfig).await?;
     let client = Client::try_from(config.clone()).map_err(Error::kube("make a client"))?;
     ready("kube-apiserver ready", daemons, async || answers(&client, "/readyz").await).await?;
@@ -254,6 +273,17 @@ fn lay_out(state: PathBuf, etcd_port: u16, apiserver_port: u16) -> Result<Layout
     });
     let kubeconfig = certificates::write_private(&state, "kubeconfig", &kubeconfig.to_string())?;
     Ok(Layout { state, etcd_port, apiserver_port, certificates, tokens, kubeconfig })
+}
+
+/// Every request, once it is answered; a watch once it has begun.
+fn audit_policy() -> String {
+    let policy = json!({
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [{"level": "Metadata"}],
+    });
+    policy.to_string()
 }
 
 async fn load(kubeconfig: &Path) -> Result<Config, Error> {

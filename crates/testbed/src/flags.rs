@@ -36,9 +36,9 @@ impl Layout {
     }
 
     /// A server as in production, with role-based access, on loopback.
-    pub(crate) fn apiserver(&self) -> Vec<String> {
+    pub(crate) fn apiserver(&self, audit: bool) -> Vec<String> {
         let keys = &self.certificates;
-        vec![
+        let mut flags = vec![
             flag("etcd-servers", format!("http://127.0.0.1:{}", self.etcd_port)),
             flag("bind-address", "127.0.0.1"),
             flag("advertise-address", "127.0.0.1"),
@@ -56,7 +56,16 @@ impl Layout {
             path("service-account-signing-key-file", &keys.service_account_key),
             flag("service-cluster-ip-range", "10.0.0.0/16"),
             flag("allow-privileged", true),
-        ]
+        ];
+        if audit {
+            flags.push(path("audit-policy-file", &self.state.join("audit.json")));
+            flags.push(path("audit-log-path", &self.audit_log()));
+        }
+        flags
+    }
+
+    pub(crate) fn audit_log(&self) -> PathBuf {
+        self.state.join("audit.log")
     }
 
     /// Every controller; no port of its own, so none that can clash.

@@ -15,6 +15,7 @@ pub mod differential;
 mod embedded;
 mod error;
 mod flags;
+pub mod inherited;
 mod kubelet;
 mod traefik;
 mod versions;

@@ -49,11 +49,13 @@ pub static KIND: Kind = Kind {
     longest_name: 63,
     description: "Groups of pods, each a leader and its workers, created, restarted and replaced as one.",
     rules: &[
-        // Pods are called NAME-GROUP-WORKER and the name is their host name: 63 characters in all.
+        // Pods are called NAME-GROUP-WORKER and the name is their host name: 63 characters in all. What an update adds
+        // beyond the replicas is counted in the review, which can read a share.
         ObjectRule {
-            rule: "!has(self.metadata.name) || size(self.metadata.name) + 1 + size(string(self.spec.replicas)) + \
+            rule: "!has(self.metadata.name) || size(self.metadata.name) + 1 + \
+                   (self.spec.replicas > 10 ? size(string(self.spec.replicas - 1)) : 1) + \
                    (self.spec.leaderWorkerTemplate.size > 1 ? \
-                    1 + size(string(self.spec.leaderWorkerTemplate.size)) : 0) <= 63",
+                    1 + size(string(self.spec.leaderWorkerTemplate.size - 1)) : 0) <= 63",
             message: "'metadata.name is \"%s\": too long for the names of its pods, NAME-GROUP-WORKER, which may have \
                       63 characters'.format([self.metadata.name])",
         },

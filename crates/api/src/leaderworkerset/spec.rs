@@ -35,7 +35,7 @@ pub struct LeaderWorkerSetSpec {
     /// How a group keeps its identity. Only `Ordinal` is acted on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_identity: Option<GroupIdentity>,
-    /// When a replacement of a group may start.
+    /// When a replacement of a group may start. Only `PostTermination` is acted on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_replacement_policy: Option<GroupReplacementPolicy>,
     /// Native gang scheduling; kept as written, not acted on.
@@ -73,10 +73,10 @@ pub struct LeaderWorkerTemplate {
     /// What happens to the group when one of its pods fails.
     #[serde(default)]
     pub restart_policy: RestartPolicy,
-    /// Subgroups of a group; kept, placement by subgroup is not acted on yet.
+    /// Subgroups of a group: labels to place them by, and TPUs that know their peers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sub_group_policy: Option<SubGroupPolicy>,
-    /// Claims made for every pod, as a StatefulSet makes them.
+    /// Claims made for every pod, as a StatefulSet makes them. A change holds for claims that are made after it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub volume_claim_templates: Vec<Embedded<PersistentVolumeClaim>>,

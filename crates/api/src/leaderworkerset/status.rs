@@ -38,7 +38,7 @@ pub struct LeaderWorkerSetStatus {
     #[schemars(length(max = 128), extend(
         "x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["index"]))]
     pub groups: Vec<GroupStatus>,
-    /// `Available`, `Progressing`, `UpdateInProgress`, `Degraded`.
+    /// `Available`, `Progressing`, `UpdateInProgress`, `Degraded`, `NamesTaken`, `DisruptionsMiscounted`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Conditions,

@@ -26,9 +26,9 @@ mod pod;
 mod rbac;
 mod service;
 mod strategy;
-pub mod structs;
 mod validate;
 
+pub use schema::structs;
 use std::{
     collections::HashMap,
     sync::{LazyLock, OnceLock},

@@ -1,23 +1,33 @@
 //! The planner's answer, written to the API.
 
-use std::sync::Arc;
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
+};
 
-use api::leaderworkerset::SubdomainPolicy;
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
 use planner::{Reason, Time, sets, units};
 use serde_json::{Value, json};
 
 use super::{
-    Decision,
+    Decision, claims, events,
     observe::{Group, Observed, index},
-    render::{self, Place},
+    render::{self, Claim, Place},
     revision::Template,
+    services,
 };
 use crate::{
     labels,
     runtime::{Context, Error, Key, timestamp, together},
 };
+
+/// What came of a look.
+pub(super) struct Outcome {
+    /// What could not be made because its name is somebody else's, or still in use.
+    pub(super) blocked: BTreeSet<String>,
+    pub(super) result: Result<(), Error>,
+}
 
 /// Does what was decided. The status, with everything that must be remembered first, is written before.
 pub(super) async fn act(
@@ -26,105 +36,155 @@ pub(super) async fn act(
     decision: &Decision,
     status_was_written: bool,
     now: Time,
-) -> Result<(), Error> {
-    name_pods(context, observed).await?;
-    let takes_away = |op: &sets::Op| !matches!(op, sets::Op::Create { .. });
-    if decision.set.ops.iter().any(takes_away) && !status_was_written {
-        context.is_current(observed.set.as_ref()).await?;
-    }
-    for op in &decision.set.ops {
-        act_on_set(context, observed, op, now).await?;
-    }
-    let mut acting = Vec::new();
-    for (place, (ops, reason)) in &decision.groups {
-        if let Some(group) = observed.groups.get(place).filter(|_| !ops.is_empty()) {
-            acting.push(act_on_group(context, observed, (*place, group), (ops, reason), now));
-        }
-    }
-    together(acting).await
+) -> Outcome {
+    let hand = Hand { context, observed, now, blocked: Mutex::default() };
+    let result = hand.act(decision, status_was_written).await;
+    Outcome { blocked: hand.blocked.into_inner().unwrap_or_else(PoisonError::into_inner), result }
 }
 
-/// The headless Services, before the pods that they name.
-async fn name_pods(context: &Context, observed: &Observed) -> Result<(), Error> {
-    let Some(template) = observed.revisions.target() else { return Ok(()) };
-    let groups: Vec<Option<u32>> = match template.subdomains {
-        SubdomainPolicy::Shared => vec![None],
-        SubdomainPolicy::UniquePerReplica => (0..observed.spec.replicas).map(Some).collect(),
-    };
-    let owner = observed.set.uid().unwrap_or_default();
-    for group in groups {
-        let (key, body) = render::headless(&observed.set, group);
-        let live = observed.services.iter().find(|service| service.name_any() == key.name);
-        context.apply::<Service>(&key, &owner, body, live.map(AsRef::as_ref)).await?;
-    }
-    Ok(())
-}
-
-async fn act_on_set(context: &Context, observed: &Observed, op: &sets::Op, now: Time) -> Result<(), Error> {
-    match op {
-        sets::Op::Create { ordinal, revision } => {
-            let Some(template) = observed.revisions.get(*revision) else { return Ok(()) };
-            // The leader alone: its workers follow when the startup policy allows.
-            create(context, observed, template, Place { group: *ordinal, index: 0, incarnation: 0 }).await
-        }
-        sets::Op::TakeOut { ordinal, .. } => {
-            let Some(leader) = observed.groups.get(ordinal).and_then(Group::leader) else { return Ok(()) };
-            take_out(context, leader, labels::LEAVING, "chosen to go; it finishes its requests", now).await
-        }
-        sets::Op::Delete { ordinal, .. } => {
-            let pods = observed.groups.get(ordinal).into_iter().flat_map(|group| &group.pods);
-            let pods = pods.filter(|pod| pod.metadata.deletion_timestamp.is_none());
-            delete(context, pods, true).await
-        }
-    }
-}
-
-async fn act_on_group(
-    context: &Context,
-    observed: &Observed,
-    (place, group): (u32, &Group),
-    (ops, reason): (&[units::Op], &Reason),
+struct Hand<'a> {
+    context: &'a Context,
+    observed: &'a Observed,
     now: Time,
-) -> Result<(), Error> {
-    for op in ops {
+    blocked: Mutex<BTreeSet<String>>,
+}
+
+impl Hand<'_> {
+    async fn act(&self, decision: &Decision, status_was_written: bool) -> Result<(), Error> {
+        let Self { context, observed, .. } = self;
+        for foreign in services::keep(context, observed, decision).await? {
+            self.is_blocked(foreign.to_string());
+        }
+        let takes_away = |op: &sets::Op| !matches!(op, sets::Op::Create { .. });
+        if decision.set.ops.iter().any(takes_away) && !status_was_written {
+            context.is_current(observed.set.as_ref()).await?;
+        }
+        for op in &decision.set.ops {
+            self.act_on_set(op).await?;
+        }
+        events::tell_of_ops(context, observed, &decision.set.ops).await;
+        let mut acting = Vec::new();
+        for (place, (ops, reason)) in &decision.groups {
+            if let Some(group) = observed.groups.get(place).filter(|_| !ops.is_empty()) {
+                acting.push(self.act_on_group((*place, group), (ops, reason)));
+            }
+        }
+        together(acting).await?;
+        claims::keep(context, observed, decision).await
+    }
+
+    fn is_blocked(&self, why: String) {
+        self.blocked.lock().unwrap_or_else(PoisonError::into_inner).insert(why);
+    }
+
+    async fn act_on_set(&self, op: &sets::Op) -> Result<(), Error> {
+        let Self { context, observed, now, .. } = *self;
         match op {
-            units::Op::CreatePod { index } => {
-                let Some(template) = observed.revisions.get(group.unit.revision) else { continue };
-                let incarnation = group.unit.history.incarnation;
-                create(context, observed, template, Place { group: place, index: *index, incarnation })
-                    .await?;
+            sets::Op::Create { ordinal, revision } => {
+                let Some(template) = observed.revisions.get(*revision) else { return Ok(()) };
+                // The leader alone: its workers follow when the startup policy allows.
+                self.create(template, Place { group: *ordinal, index: 0, incarnation: 0 }).await
             }
-            units::Op::PutInService => {
-                let Some(leader) = group.leader() else { continue };
-                let why = (true, "InService", "every pod of its group is ready");
-                context.set_pod_condition(leader, labels::IN_SERVICE, why, timestamp(now)).await?;
-            }
-            units::Op::TakeOutOfService => {
-                let Some(leader) = group.leader() else { continue };
-                let (reason, why) = if group.unit.leaving {
-                    (labels::LEAVING, "chosen to go; it finishes its requests")
-                } else {
-                    ("NotReady", "not every pod of its group is ready")
+            sets::Op::TakeOut { ordinal, .. } => {
+                let Some(leader) = observed.groups.get(ordinal).and_then(Group::leader) else {
+                    return Ok(());
                 };
-                take_out(context, leader, reason, why, now).await?;
+                take_out(context, leader, labels::LEAVING, "chosen to go; it finishes its requests", now)
+                    .await
             }
-            units::Op::RecordStart { baselines } => record_start(context, group, baselines).await?,
-            // Written with the status, before this.
-            units::Op::RecordRecreation { .. } => {
-                let note = format!("group {place} is made again: {}", reason.what);
-                context.tell(observed.set.as_ref(), true, "RecreateGroup", note).await;
-            }
-            units::Op::RecordSteady => {}
-            units::Op::DeletePods { uids } => {
-                delete(context, uids.iter().filter_map(|uid| group.pod(uid)), false).await?;
-            }
-            units::Op::ForceRelease { uids } => {
-                let pods = uids.iter().filter_map(|uid| group.pod(uid));
-                together(pods.map(|pod| context.release(pod.as_ref())).collect()).await?;
+            sets::Op::Delete { ordinal, .. } => {
+                let pods = observed.groups.get(ordinal).into_iter().flat_map(|group| &group.pods);
+                let pods = pods.filter(|pod| pod.metadata.deletion_timestamp.is_none());
+                delete(context, pods, true).await
             }
         }
     }
-    Ok(())
+
+    async fn act_on_group(
+        &self,
+        (place, group): (u32, &Group),
+        (ops, reason): (&[units::Op], &Reason),
+    ) -> Result<(), Error> {
+        let Self { context, observed, now, .. } = *self;
+        for op in ops {
+            match op {
+                units::Op::CreatePod { index } => {
+                    let Some(template) = observed.revisions.get(group.unit.revision) else { continue };
+                    let incarnation = group.unit.history.incarnation;
+                    self.create(template, Place { group: place, index: *index, incarnation }).await?;
+                }
+                units::Op::PutInService => {
+                    let Some(leader) = group.leader() else { continue };
+                    let why = (true, "InService", "every pod of its group is ready");
+                    context.set_pod_condition(leader, labels::IN_SERVICE, why, timestamp(now)).await?;
+                }
+                units::Op::TakeOutOfService => {
+                    let Some(leader) = group.leader() else { continue };
+                    let (reason, why) = if group.unit.leaving {
+                        (labels::LEAVING, "chosen to go; it finishes its requests")
+                    } else {
+                        ("NotReady", "not every pod of its group is ready")
+                    };
+                    take_out(context, leader, reason, why, now).await?;
+                }
+                units::Op::RecordStart { baselines } => record_start(context, group, baselines).await?,
+                // Written with the status, before this.
+                units::Op::RecordRecreation { .. } => {
+                    let note = format!("group {place} is made again: {}", reason.what);
+                    context.tell_of(observed.set.as_ref(), false, ("Delete", "RecreateGroup"), note).await;
+                }
+                units::Op::RecordSteady => {}
+                units::Op::DeletePods { uids } => {
+                    delete(context, uids.iter().filter_map(|uid| group.pod(uid)), false).await?;
+                }
+                units::Op::ForceRelease { uids } => {
+                    let pods = uids.iter().filter_map(|uid| group.pod(uid));
+                    together(pods.map(|pod| context.release(pod.as_ref())).collect()).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a pod, and before it what it keeps its data in.
+    async fn create(&self, template: &Template, place: Place) -> Result<(), Error> {
+        let set = self.observed.set.as_ref();
+        let owner = set.uid().unwrap_or_default();
+        for claim in render::claims(set, template, place) {
+            if !self.claim(&owner, &claim).await? {
+                return Ok(());
+            }
+        }
+        let key = Key::of(set).beside(place.name(set));
+        let body: Value = render::pod(set, template, place);
+        match self.context.create::<Pod>(&key, &owner, &body).await {
+            Err(error @ Error::Foreign { .. }) => {
+                self.is_blocked(error.to_string());
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    /// Whether a pod may use its claim. One that exists is used whoever made it, as `StatefulSets` do; one that is being
+    /// deleted would take the pod's data with it.
+    async fn claim(&self, owner: &str, claim: &Claim) -> Result<bool, Error> {
+        let known = self.context.index.read().claims.get(&claim.key).cloned();
+        if let Some(known) = known {
+            let stays = known.metadata.deletion_timestamp.is_none();
+            if !stays {
+                let key = &claim.key;
+                self.is_blocked(format!(
+                    "PersistentVolumeClaim {key} is being deleted; its pod waits for that"
+                ));
+            }
+            return Ok(stays);
+        }
+        match self.context.create::<PersistentVolumeClaim>(&claim.key, owner, &claim.body).await {
+            Ok(()) | Err(Error::Foreign { .. }) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 /// Deletes pods of a group: the leader last, because what is known of the group, that it leaves, is written on it.
@@ -138,18 +198,6 @@ async fn delete(
         together(pods.into_iter().map(|pod| context.delete(pod.as_ref(), exactly)).collect()).await?;
     }
     Ok(())
-}
-
-async fn create(
-    context: &Context,
-    observed: &Observed,
-    template: &Template,
-    place: Place,
-) -> Result<(), Error> {
-    let set = observed.set.as_ref();
-    let key = Key::of(set).beside(place.name(set));
-    let body: Value = render::pod(set, template, place);
-    context.create::<Pod>(&key, &set.uid().unwrap_or_default(), &body).await
 }
 
 /// The first of the two writes that retire a group. Times in conditions are whole seconds: the next one, so that nobody

@@ -1,12 +1,21 @@
 //! `LeaderWorkerSet`: groups of a leader and its workers.
 
 mod act;
+pub mod adopt;
+mod budgets;
+mod claims;
+mod events;
+mod normal;
 mod observe;
 mod render;
 mod revision;
+mod services;
 mod status;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use kube::ResourceExt;
 use planner::{
@@ -15,11 +24,16 @@ use planner::{
     units,
 };
 
+use serde_json::json;
+
 use self::observe::{Found, Observed};
 use crate::{
-    labels,
-    runtime::{Context, Error, Key, Next},
+    labels, request,
+    runtime::{Context, Error, Key, Next, timestamp},
 };
+
+/// When a name is tried again that is somebody else's: nobody tells us when they let go of it.
+const BLOCKED_AGAIN: Duration = Duration::from_secs(30);
 
 /// What is done next, for the set and for each group that the set leaves alone.
 #[derive(Debug)]
@@ -46,16 +60,28 @@ pub(crate) async fn reconcile(context: &Context, key: &Key) -> Result<Next, Erro
         Found::Nothing => return Ok(Next::default()),
         // What follows sees it in the index.
         Found::NewTemplate(set) => return revision::store(context, &set).await.map(|()| Next::default()),
+        Found::Anothers(set, pod) => {
+            let note =
+                format!("another operator made pod {pod}: nothing is done until `segue adopt {}`", key.name);
+            context.tell(set.as_ref(), true, "NotAdopted", note).await;
+            return Ok(Next::default());
+        }
         Found::Set(observed) => observed,
     };
     let decision = decide(&observed, now);
     confirm_failures(context, &observed, &decision).await?;
     let written = write_status(context, &observed, &decision, now).await?;
-    act::act(context, &observed, &decision, written, now).await?;
+    let act::Outcome { blocked, result } = act::act(context, &observed, &decision, written, now).await;
+    say_what_is_blocked(context, key, &blocked, now).await?;
+    if let Err(error) = result {
+        events::tell_of_refusal(context, &observed, &error).await;
+        return Err(error);
+    }
+    answer_request(context, &observed, now).await?;
     let mut used: Vec<units::Revision> = observed.groups.values().map(|group| group.unit.revision).collect();
     used.extend([observed.spec.target, observed.spec.old]);
     revision::prune(context, &observed.set, &used).await?;
-    Ok(next(&observed, &decision).after(now))
+    Ok(next(&observed, &decision, !blocked.is_empty(), now).after(now))
 }
 
 fn decide(observed: &Observed, now: Time) -> Decision {
@@ -96,19 +122,67 @@ async fn write_status(
     decision: &Decision,
     now: Time,
 ) -> Result<bool, Error> {
-    let status = Some(status::status(observed, decision, now));
-    if observed.set.status == status {
+    let status = status::status(observed, decision, now);
+    if observed.set.status.as_ref() == Some(&status) {
         return Ok(false);
     }
     let mut set = observed.set.as_ref().clone();
-    set.status = status;
-    context.write_status(&set).await.map(|()| true)
+    set.status = Some(status.clone());
+    context.write_status(&set).await?;
+    events::tell_of_conditions(context, observed, &status).await;
+    Ok(true)
+}
+
+/// The one request that is not a change of the spec: groups that wait because they failed are made again at once.
+const RETRY: &str = "retry";
+
+/// Answers the request that was looked at, now that it is carried out. Whoever asks for more than that changes the spec.
+async fn answer_request(context: &Context, observed: &Observed, now: Time) -> Result<(), Error> {
+    let outcome = match request::unanswered(observed.set.as_ref()) {
+        None => return Ok(()),
+        Some(Err(why)) => Err(why),
+        Some(Ok(asked)) if asked.verb == RETRY => Ok("groups that failed do not wait any longer".to_owned()),
+        Some(Ok(asked)) => Err(format!(
+            "the verb {:?} is not known for a LeaderWorkerSet; there is {RETRY:?}, and everything else is in its spec",
+            asked.verb
+        )),
+    };
+    let key = Key::of(observed.set.as_ref());
+    let Some(set) = context.index.read().sets.get(&key).cloned() else { return Ok(()) };
+    if set.annotations().get(request::REQUEST) != observed.set.annotations().get(request::REQUEST) {
+        return Ok(());
+    }
+    let response = request::answer(set.as_ref(), outcome, timestamp(now));
+    let text = serde_json::to_string(&response)
+        .map_err(|error| Error::Malformed { what: key.to_string(), why: error.to_string() })?;
+    let patch = json!({"metadata": {"annotations": {request::RESPONSE: text}}});
+    context.change(set.as_ref(), patch).await?;
+    context.tell(set.as_ref(), !response.done, "Request", response.message).await;
+    Ok(())
+}
+
+/// A name that is somebody else's is known only when it is tried: it is said afterwards.
+async fn say_what_is_blocked(
+    context: &Context,
+    key: &Key,
+    blocked: &BTreeSet<String>,
+    now: Time,
+) -> Result<(), Error> {
+    let Some(set) = context.index.read().sets.get(key).cloned() else { return Ok(()) };
+    let mut set = set.as_ref().clone();
+    let Some(status) = &mut set.status else { return Ok(()) };
+    let before = status.conditions.clone();
+    status::set_blocked(&mut status.conditions, blocked, set.metadata.generation.unwrap_or_default(), now);
+    if status.conditions == before { Ok(()) } else { context.write_status(&set).await }
 }
 
 /// The earliest time at which anything is decided otherwise.
-fn next(observed: &Observed, decision: &Decision) -> Next {
+fn next(observed: &Observed, decision: &Decision, is_blocked: bool, now: Time) -> Next {
     let reasons = decision.groups.values().map(|(_, reason)| reason).chain([&decision.set.reason]);
-    let at = reasons.filter_map(|reason| reason.until).chain(observed.given_up_at).min();
+    let stuck = observed.groups.values().filter_map(|group| group.stuck_at).filter(|at| *at > now);
+    let again = is_blocked.then(|| now + BLOCKED_AGAIN);
+    let at = reasons.filter_map(|reason| reason.until).chain(observed.given_up_at);
+    let at = at.chain(stuck).chain(again).min();
     let outside = observed.groups.values().any(|group| matches!(group.state, State::Leaving { .. }));
     Next { at, outside }
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use api::leaderworkerset::{GroupStatus, LeaderWorkerSet, RestartPolicy, StartupPolicy};
-use k8s_openapi::api::core::v1::{Pod, PodCondition, Service};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodCondition, Service};
 use kube::ResourceExt;
 use planner::{
     Budget, Time, Uid,
@@ -11,10 +11,14 @@ use planner::{
     units::{self, Drain, History, Phase, Revision, Unit, UnitSpec},
 };
 
-use super::revision::{self, Revisions};
+use super::{
+    adopt, budgets, claims,
+    revision::{self, Revisions},
+};
 use crate::{
     Protections, amount, count, labels, nodes,
     outside::DataPlane,
+    request,
     runtime::{Error, Key, World, moment},
 };
 
@@ -23,6 +27,10 @@ const SETTLE: Duration = Duration::from_secs(5);
 
 /// How long requests may take to finish, where somebody counts them and nobody says.
 const DRAIN_DEADLINE: Duration = Duration::from_mins(1);
+
+/// How long a leader may take to be ready before the workers that wait for it are worth a word. Large models load for
+/// minutes.
+pub(super) const LEADER_PATIENCE: Duration = Duration::from_mins(10);
 
 /// A set, and everything that belongs to it.
 #[derive(Debug)]
@@ -33,6 +41,10 @@ pub(super) struct Observed {
     pub(super) groups: BTreeMap<u32, Group>,
     /// The headless Services that exist.
     pub(super) services: Vec<Arc<Service>>,
+    /// The claims that were made for its pods.
+    pub(super) claims: Vec<Arc<PersistentVolumeClaim>>,
+    /// Disruption budgets that take groups for pods.
+    pub(super) miscounting: Vec<Key>,
     /// When a pod is given up whose node does not report.
     pub(super) given_up_at: Option<Time>,
 }
@@ -48,6 +60,8 @@ pub(super) struct Group {
     pub(super) pods: Vec<Arc<Pod>>,
     /// What is remembered of it.
     pub(super) record: Option<GroupStatus>,
+    /// When its workers have waited long for their leader to be ready.
+    pub(super) stuck_at: Option<Time>,
 }
 
 impl Group {
@@ -72,6 +86,8 @@ pub(super) enum Found {
     Nothing,
     /// A set whose template must be stored before anything is made from it.
     NewTemplate(Arc<LeaderWorkerSet>),
+    /// A set that another operator runs, by one of its pods.
+    Anothers(Arc<LeaderWorkerSet>, String),
     Set(Box<Observed>),
 }
 
@@ -85,6 +101,10 @@ pub(super) fn observe(
     let Some(set) = world.sets.get(key).filter(|set| set.metadata.deletion_timestamp.is_none()) else {
         return Ok(Found::Nothing);
     };
+    let mut of_this_name = world.pods.named(&key.namespace, &format!("{}-", key.name));
+    if let Some(pod) = of_this_name.find(|pod| adopt::is_anothers(set, pod)) {
+        return Ok(Found::Anothers(Arc::clone(set), pod.name_any()));
+    }
     let Some(revisions) = revision::known(set, world)? else {
         return Ok(Found::NewTemplate(Arc::clone(set)));
     };
@@ -97,8 +117,12 @@ pub(super) fn observe(
     }
     // A group that was recreated and has no pod yet is known by its record alone.
     let records = set.status.iter().flat_map(|status| &status.groups);
-    let records: BTreeMap<u32, GroupStatus> =
+    let mut records: BTreeMap<u32, GroupStatus> =
         records.map(|record| (count(record.index), record.clone())).collect();
+    if asks_to_retry(set) {
+        // Whoever waits because it failed again and again waits no longer.
+        records.values_mut().for_each(|record| record.restarts_in_a_row = 0);
+    }
     for (group, record) in &records {
         if record.restarts > 0 && revisions.find(&record.revision) != Revision(0) {
             pods.entry(*group).or_default();
@@ -119,6 +143,8 @@ pub(super) fn observe(
         spec,
         groups,
         services,
+        claims: claims::of(set, world),
+        miscounting: budgets::miscounting(set, world),
         given_up_at,
     })))
 }
@@ -135,6 +161,10 @@ impl Observed {
         };
         self.groups.iter().map(unit).collect()
     }
+}
+
+fn asks_to_retry(set: &LeaderWorkerSet) -> bool {
+    matches!(request::unanswered(set), Some(Ok(request)) if request.verb == super::RETRY)
 }
 
 fn set_spec(set: &LeaderWorkerSet, revisions: &Revisions) -> SetSpec {
@@ -180,7 +210,10 @@ impl Look<'_> {
         // Its node has not noticed yet that it is in service, so no data plane has.
         let unnoticed = !leader.is_some_and(|leader| is_true(condition(leader, "Ready")));
         let state = if state == State::Ready && unnoticed { State::Lapsed } else { state };
-        Group { spec, unit, state, pods, record }
+        let stuck_at =
+            leader.filter(|_| spec.startup == units::StartupPolicy::LeaderReady && pods.len() == 1);
+        let stuck_at = stuck_at.filter(|_| spec.size > 1).and_then(|leader| unready_since(leader));
+        Group { spec, unit, state, pods, record, stuck_at: stuck_at.map(|since| since + LEADER_PATIENCE) }
     }
 
     fn unit_spec(&self, revision: Revision) -> UnitSpec {
@@ -194,6 +227,12 @@ impl Look<'_> {
                 StartupPolicy::LeaderHasAddress => units::StartupPolicy::LeaderHasAddress,
             },
             restart: match template.restart_policy {
+                // The older way to ask for the other policy.
+                RestartPolicy::RecreateGroupOnPodRestart
+                    if self.set.annotations().contains_key(labels::RECREATE_AFTER_START) =>
+                {
+                    units::RestartPolicy::RecreateAfterStart
+                }
                 RestartPolicy::RecreateGroupOnPodRestart => units::RestartPolicy::RecreateOnPodRestart,
                 RestartPolicy::RecreateGroupAfterStart => units::RestartPolicy::RecreateAfterStart,
                 RestartPolicy::Default | RestartPolicy::None => units::RestartPolicy::None,
@@ -262,10 +301,6 @@ impl Look<'_> {
     fn pod(&self, pod: &Pod) -> units::Pod {
         let status = pod.status.as_ref();
         let key = pod.labels().get(labels::REVISION).map(String::as_str).unwrap_or_default();
-        let statuses = status.into_iter().flat_map(|status| {
-            let init = status.init_container_statuses.iter().flatten();
-            status.container_statuses.iter().flatten().chain(init)
-        });
         let baseline = pod.annotations().get(labels::RESTARTS_AT_START).and_then(|text| text.parse().ok());
         units::Pod {
             index: index(pod).unwrap_or_default(),
@@ -280,7 +315,7 @@ impl Look<'_> {
             ready: is_ready(pod),
             has_address: status
                 .is_some_and(|status| status.pod_ip.as_deref().is_some_and(|ip| !ip.is_empty())),
-            restarts: statuses.map(|status| count(status.restart_count)).sum(),
+            restarts: restarts(pod),
             restarts_baseline: baseline.unwrap_or_default(),
             terminating: pod.metadata.deletion_timestamp.is_some(),
             node_lost: nodes::given_up_at(pod, self.world).is_some_and(|at| at <= self.now),
@@ -296,6 +331,14 @@ fn is_ready(pod: &Pod) -> bool {
         && theirs.all(|gate| is_true(condition(pod, &gate.condition_type)))
 }
 
+/// Since when a pod runs without being ready. One that is held back, by a queue or for want of a node, does not run.
+fn unready_since(pod: &Pod) -> Option<Time> {
+    let runs = pod.status.as_ref()?.phase.as_deref() == Some("Running");
+    let condition =
+        condition(pod, "ContainersReady").filter(|condition| runs && condition.status == "False")?;
+    condition.last_transition_time.as_ref().map(|time| moment(time.0))
+}
+
 fn condition<'a>(pod: &'a Pod, ty: &str) -> Option<&'a PodCondition> {
     pod.status.as_ref()?.conditions.iter().flatten().find(|condition| condition.type_ == ty)
 }
@@ -304,7 +347,16 @@ fn is_true(condition: Option<&PodCondition>) -> bool {
     condition.is_some_and(|condition| condition.status == "True")
 }
 
-fn number(pod: &Pod, label: &str) -> Option<u32> {
+/// How often containers of a pod have restarted.
+pub(super) fn restarts(pod: &Pod) -> u32 {
+    let statuses = pod.status.iter().flat_map(|status| {
+        let init = status.init_container_statuses.iter().flatten();
+        status.container_statuses.iter().flatten().chain(init)
+    });
+    statuses.map(|status| count(status.restart_count)).sum()
+}
+
+pub(super) fn number(pod: &Pod, label: &str) -> Option<u32> {
     pod.labels().get(label)?.parse().ok()
 }
 

@@ -8,6 +8,7 @@ use kube::ResourceExt;
 use planner::units::Revision;
 use serde_json::{Value, json};
 
+use super::normal;
 use crate::{
     labels, owner,
     runtime::{Context, Error, Key, World},
@@ -57,14 +58,13 @@ impl Revisions {
     }
 }
 
-/// The set's templates, of which the wanted one is among them; nothing if it must be stored first.
+/// The set's templates, of which the wanted one is the newest; nothing if that must be written first.
 pub(super) fn known(set: &LeaderWorkerSet, world: &World) -> Result<Option<Revisions>, Error> {
     let uid = set.uid().unwrap_or_default();
     let stored: Vec<&Arc<ControllerRevision>> = world.revisions.owned_by(&uid).collect();
-    let wanted = data(set)?;
-    let Some(target) = stored.iter().find(|stored| is(stored, &wanted)).map(|stored| number(stored)) else {
-        return Ok(None);
-    };
+    let newest = stored.iter().map(|stored| number(stored)).max();
+    let found = find(set, stored.iter().copied())?.map(|stored| number(stored));
+    let Some(target) = found.filter(|found| Some(*found) == newest) else { return Ok(None) };
     let mut templates = BTreeMap::new();
     for stored in &stored {
         templates.insert(number(stored), template(stored)?);
@@ -76,16 +76,39 @@ pub(super) fn known(set: &LeaderWorkerSet, world: &World) -> Result<Option<Revis
     Ok(Some(revisions))
 }
 
-/// Stores the wanted template. Its name follows from what is in it, so doing it twice does it once.
+/// The stored template that the set asks for. First by what was written, which is nearly always so; then by what it
+/// means, so that another way to write the same replaces no group.
+fn find<'a>(
+    set: &LeaderWorkerSet,
+    stored: impl Iterator<Item = &'a Arc<ControllerRevision>> + Clone,
+) -> Result<Option<&'a Arc<ControllerRevision>>, Error> {
+    let wanted = wanted(set)?;
+    let is_written =
+        |stored: &&Arc<ControllerRevision>| stored.data.as_ref().is_some_and(|data| data.0 == wanted);
+    if let Some(stored) = stored.clone().find(is_written) {
+        return Ok(Some(stored));
+    }
+    for stored in stored {
+        let template = template(stored)?;
+        if data(&template.pods, template.subdomains).is_ok_and(|data| data == wanted) {
+            return Ok(Some(stored));
+        }
+    }
+    Ok(None)
+}
+
+/// Stores the wanted template. Its name follows from what is in it, so doing it twice does it once. One that was wanted
+/// before becomes the newest again: whoever goes back from it comes to the one before.
 pub(super) async fn store(context: &Context, set: &LeaderWorkerSet) -> Result<(), Error> {
     let uid = set.uid().unwrap_or_default();
-    let wanted = data(set)?;
-    let (newest, names) = {
-        let world = context.index.read();
-        let stored = || world.revisions.owned_by(&uid);
-        let newest = stored().map(|stored| number(stored).0).max().unwrap_or_default();
-        (newest, stored().map(|stored| stored.name_any()).collect::<Vec<_>>())
-    };
+    let wanted = wanted(set)?;
+    let stored: Vec<Arc<ControllerRevision>> =
+        context.index.read().revisions.owned_by(&uid).cloned().collect();
+    let newest = stored.iter().map(|stored| number(stored).0).max().unwrap_or_default();
+    if let Some(known) = find(set, stored.iter())? {
+        return context.change(known.as_ref(), json!({"revision": newest + 1})).await;
+    }
+    let names: Vec<String> = stored.iter().map(|stored| stored.name_any()).collect();
     let name = |key: &str| format!("{}-{key}", set.name_any());
     // Another template of the same key has the name already: the next key is tried.
     let key = (0..16)
@@ -107,7 +130,7 @@ pub(super) async fn store(context: &Context, set: &LeaderWorkerSet) -> Result<()
     });
     context.create::<ControllerRevision>(&object, &uid, &body).await?;
     let note = format!("stored revision {key}");
-    context.tell(set, false, "CreatingRevision", note).await;
+    context.tell_of(set, false, ("Create", "CreatingRevision"), note).await;
     Ok(())
 }
 
@@ -130,20 +153,20 @@ fn number(stored: &ControllerRevision) -> Revision {
     Revision(u64::try_from(stored.revision).unwrap_or_default())
 }
 
-fn is(stored: &ControllerRevision, wanted: &Value) -> bool {
-    stored.data.as_ref().is_some_and(|data| data.0 == *wanted)
+/// What makes a revision: the template and the network, as the public operator stores them.
+fn data(template: &LeaderWorkerTemplate, subdomains: SubdomainPolicy) -> Result<Value, serde_json::Error> {
+    let mut template = normal::normal(template)?;
+    template["$patch"] = "replace".into();
+    let network = json!({"subdomainPolicy": subdomains, "$patch": "replace"});
+    Ok(json!({"spec": {"leaderWorkerTemplate": template, "networkConfig": network}}))
 }
 
-/// What makes a revision: the template and the network, as the public operator stores them.
-fn data(set: &LeaderWorkerSet) -> Result<Value, Error> {
-    let malformed = |error: serde_json::Error| Error::Malformed {
+/// The data of the revision that a set asks for.
+fn wanted(set: &LeaderWorkerSet) -> Result<Value, Error> {
+    data(&set.spec.leader_worker_template, subdomains(set)).map_err(|error| Error::Malformed {
         what: format!("LeaderWorkerSet {}", Key::of(set)),
         why: error.to_string(),
-    };
-    let mut template = serde_json::to_value(&set.spec.leader_worker_template).map_err(malformed)?;
-    template["$patch"] = "replace".into();
-    let network = json!({"subdomainPolicy": subdomains(set), "$patch": "replace"});
-    Ok(json!({"spec": {"leaderWorkerTemplate": template, "networkConfig": network}}))
+    })
 }
 
 fn subdomains(set: &LeaderWorkerSet) -> SubdomainPolicy {
@@ -169,7 +192,7 @@ fn template(stored: &ControllerRevision) -> Result<Template, Error> {
 /// The key of a revision: FNV-1 of 32 bits in the alphabet of Kubernetes, as the public operator makes it.
 fn key(data: &Value, attempt: u32) -> String {
     const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-    let mut text = data.to_string();
+    let mut text = normal::text(data);
     if attempt > 0 {
         text.push_str(&attempt.to_string());
     }
@@ -185,26 +208,67 @@ mod tests {
     /// The worked example of the contract; whoever changes the hash rolls every set that runs.
     #[test]
     fn keys_are_those_of_the_public_operator() {
-        let pod = |name: &str, ports: Value| {
-            let mut container = json!({
-                "image": "docker.io/nginxinc/nginx-unprivileged:1.27", "name": name, "resources": {},
-            });
-            if !ports.is_null() {
-                container["ports"] = ports;
-            }
-            json!({"metadata": {}, "spec": {"containers": [container]}})
-        };
-        let data = json!({"spec": {
-            "leaderWorkerTemplate": {
-                "$patch": "replace",
-                "leaderTemplate": pod("leader", Value::Null),
-                "restartPolicy": "RecreateGroupOnPodRestart",
-                "size": 2,
-                "workerTemplate": pod("worker", json!([{"containerPort": 8080, "protocol": "TCP"}])),
-            },
-            "networkConfig": {"$patch": "replace", "subdomainPolicy": "Shared"},
-        }});
+        let container =
+            |name: &str| json!({"image": "docker.io/nginxinc/nginx-unprivileged:1.27", "name": name});
+        let mut worker = container("worker");
+        worker["ports"] = json!([{"containerPort": 8080, "protocol": "TCP"}]);
+        // As it is written by hand; nothing of what Go adds is in it.
+        let template = json!({
+            "leaderTemplate": {"spec": {"containers": [container("leader")]}},
+            "size": 2,
+            "workerTemplate": {"metadata": {"creationTimestamp": null}, "spec": {"containers": [worker]}},
+        });
+        let data = data(&serde_json::from_value(template).unwrap(), SubdomainPolicy::Shared).unwrap();
+        assert_eq!(
+            normal::text(&data),
+            concat!(
+                r#"{"spec":{"leaderWorkerTemplate":{"$patch":"replace","leaderTemplate":{"metadata":{},"spec":"#,
+                r#"{"containers":[{"image":"docker.io/nginxinc/nginx-unprivileged:1.27","name":"leader","#,
+                r#""resources":{}}]}},"restartPolicy":"RecreateGroupOnPodRestart","size":2,"workerTemplate":"#,
+                r#"{"metadata":{},"spec":{"containers":[{"image":"docker.io/nginxinc/nginx-unprivileged:1.27","#,
+                r#""name":"worker","ports":[{"containerPort":8080,"protocol":"TCP"}],"resources":{}}]}}},"#,
+                r#""networkConfig":{"$patch":"replace","subdomainPolicy":"Shared"}}}"#,
+            )
+        );
         assert_eq!(key(&data, 0), "7bdcf6cbd6");
         assert_ne!(key(&data, 1), key(&data, 0));
+    }
+
+    fn stored(number: i64, template: &Value, network: &Value) -> Arc<ControllerRevision> {
+        let data = json!({"spec": {"leaderWorkerTemplate": template, "networkConfig": network}});
+        let object = json!({
+            "metadata": {"name": "r", "namespace": "ns", "labels": {labels::REVISION: "theirs"}},
+            "data": data,
+            "revision": number,
+        });
+        Arc::new(serde_json::from_value(object).unwrap())
+    }
+
+    /// Rows of 2.2 and decision 2: a revision that somebody stored in other words is the same one, and keeps its key.
+    #[test]
+    fn another_text_of_the_same_template_is_the_same_revision() {
+        let container = json!({"name": "c", "image": "i", "resources": {"limits": {"cpu": "0.5"}}});
+        let set: LeaderWorkerSet = serde_json::from_value(json!({
+            "metadata": {"name": "x", "namespace": "ns"},
+            "spec": {"leaderWorkerTemplate": {
+                "size": 2, "restartPolicy": "Default",
+                "workerTemplate": {"spec": {"containers": [container], "hostNetwork": false}},
+            }},
+        }))
+        .unwrap();
+        // As client-go before 0.34 wrote it.
+        let container = json!({"name": "c", "image": "i", "resources": {"limits": {"cpu": "500m"}}});
+        let spec = json!({"containers": [container]});
+        let mut theirs = json!({
+            "$patch": "replace", "size": 2, "restartPolicy": "None",
+            "workerTemplate": {"metadata": {"creationTimestamp": null}, "spec": spec},
+        });
+        let shared = json!({"$patch": "replace", "subdomainPolicy": "Shared"});
+        let same = stored(1, &theirs, &shared);
+        assert!(find(&set, [&same].into_iter()).unwrap().is_some());
+        let unique = stored(1, &theirs, &json!({"subdomainPolicy": "UniquePerReplica"}));
+        theirs["size"] = json!(3);
+        let larger = stored(1, &theirs, &shared);
+        assert!(find(&set, [&unique, &larger].into_iter()).unwrap().is_none());
     }
 }

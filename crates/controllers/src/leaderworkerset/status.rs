@@ -1,24 +1,33 @@
 //! What is, of a set, in the words of its contract.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use api::leaderworkerset::{GroupFailure, GroupStatus, LeaderWorkerSet, LeaderWorkerSetStatus};
+use api::{
+    Conditions,
+    leaderworkerset::{GroupFailure, GroupStatus, LeaderWorkerSet, LeaderWorkerSetStatus},
+};
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time as ApiTime};
 use kube::ResourceExt;
 use planner::{
     Reason, Time,
-    sets::State,
+    sets::{Identity, State},
     units::{Op, Revision},
 };
 
 use super::{
     Decision,
-    observe::{Group, Observed},
+    observe::{Group, LEADER_PATIENCE, Observed},
 };
 use crate::{conditions, count, int, labels, runtime::timestamp};
 
 /// Groups that are told of one by one. Those beyond are counted.
 const MOST_GROUPS: usize = 128;
+
+/// Names of others that are told of one by one.
+const MOST_NAMED: usize = 8;
 
 /// The status of a set when this was seen and that was decided.
 pub(super) fn status(observed: &Observed, decision: &Decision, now: Time) -> LeaderWorkerSetStatus {
@@ -46,6 +55,8 @@ pub(super) fn status(observed: &Observed, decision: &Decision, now: Time) -> Lea
         groups,
     };
     set_conditions(&mut status, &tally, set, now);
+    set_degraded(&mut status, observed, now);
+    set_miscounted(&mut status, observed, now);
     status
 }
 
@@ -66,16 +77,17 @@ impl Tally {
         let is_ready = |group: &&Group| group.state == State::Ready;
         let is_updated = |group: &&Group| group.unit.revision == spec.target;
         let living = |group: &&Group| !group.pods.is_empty();
-        let members = || groups.iter().filter(|(place, _)| **place < spec.replicas).map(|(_, group)| group);
-        let outdated = groups
-            .iter()
+        // Where groups have no places of their own, each is as good as another.
+        let is_member = |place: u32| spec.identity == Identity::Any || place < spec.replicas;
+        let members = || groups.iter().filter(|(place, _)| is_member(**place));
+        let outdated = members()
             .filter(|(place, group)| **place >= spec.partition && !is_updated(group) && group.state.is_live())
             .count();
         Self {
             exist: groups.values().filter(living).count(),
             ready: groups.values().filter(is_ready).count(),
             updated: groups.values().filter(living).filter(is_updated).count(),
-            members_ready: members().filter(is_ready).count(),
+            members_ready: members().filter(|(_, group)| is_ready(group)).count(),
             outdated,
             is_updated: spec.partition == 0 && groups.values().all(|group| is_updated(&group)),
         }
@@ -152,6 +164,26 @@ fn failure(group: &Group, reason: Option<&Reason>, now: Time) -> GroupFailure {
     }
 }
 
+/// What keeps pods or Services from being made, until a person does something about it.
+pub(super) fn set_blocked(
+    conditions: &mut Conditions,
+    blocked: &BTreeSet<String>,
+    generation: i64,
+    now: Time,
+) {
+    const NAMES_TAKEN: &str = "NamesTaken";
+    if blocked.is_empty() {
+        return conditions::unset(conditions, NAMES_TAKEN, generation, now);
+    }
+    let mut named: Vec<String> = blocked.iter().take(MOST_NAMED).cloned().collect();
+    let more = blocked.len() - named.len();
+    if more > 0 {
+        named.push(format!("and {more} more"));
+    }
+    let message = named.join("; ");
+    conditions::set(conditions, (NAMES_TAKEN, true, "NotOurs", &message), generation, now);
+}
+
 /// `Available` and the other two exclude each other. A condition that is not so any more keeps what it said: clients of
 /// the public operator match it.
 fn set_conditions(status: &mut LeaderWorkerSetStatus, tally: &Tally, set: &LeaderWorkerSet, now: Time) {
@@ -159,7 +191,7 @@ fn set_conditions(status: &mut LeaderWorkerSetStatus, tally: &Tally, set: &Leade
     const PROGRESSING: (&str, &str, &str) = ("Progressing", "GroupsProgressing", "Replicas are progressing");
     const UPDATING: (&str, &str, &str) =
         ("UpdateInProgress", "GroupsUpdating", "Rolling Upgrade is in progress");
-    let all_ready = tally.members_ready.max(tally.ready) >= count(set.spec.replicas) as usize;
+    let all_ready = tally.members_ready >= count(set.spec.replicas) as usize;
     let (so, not_so): (&[_], &[_]) = if tally.outdated > 0 {
         (&[UPDATING, PROGRESSING], &[AVAILABLE])
     } else if all_ready {
@@ -174,19 +206,62 @@ fn set_conditions(status: &mut LeaderWorkerSetStatus, tally: &Tally, set: &Leade
     for (ty, ..) in not_so {
         conditions::unset(&mut status.conditions, ty, generation, now);
     }
+}
+
+/// What does not get well by itself, and what a person can do about it.
+fn set_degraded(status: &mut LeaderWorkerSetStatus, observed: &Observed, now: Time) {
+    let generation = observed.set.metadata.generation.unwrap_or_default();
+    let causes: Vec<(&str, String)> = failing(status).into_iter().chain(stuck(observed, now)).collect();
+    let Some((reason, _)) = causes.first() else {
+        return conditions::unset(&mut status.conditions, "Degraded", generation, now);
+    };
+    let message = causes.iter().map(|(_, message)| message.as_str()).collect::<Vec<_>>().join("; ");
+    conditions::set(&mut status.conditions, ("Degraded", true, reason, &message), generation, now);
+}
+
+fn failing(status: &LeaderWorkerSetStatus) -> Option<(&'static str, String)> {
     let failing = status.groups.iter().filter(|group| group.restarts_in_a_row > 1 && group.message.is_some());
-    let failing: BTreeMap<i32, String> =
-        failing.map(|group| (group.index, group.message.clone().unwrap_or_default())).collect();
-    match failing.first_key_value() {
-        Some((index, why)) => {
-            let message = format!("{} groups fail again and again; group {index}: {why}", failing.len());
-            conditions::set(
-                &mut status.conditions,
-                ("Degraded", true, "GroupsFailing", &message),
-                generation,
-                now,
-            );
-        }
-        None => conditions::unset(&mut status.conditions, "Degraded", generation, now),
-    }
+    let failing: BTreeMap<i32, &str> =
+        failing.map(|group| (group.index, group.message.as_deref().unwrap_or_default())).collect();
+    let (index, why) = failing.first_key_value()?;
+    Some(("GroupsFailing", format!("{} groups fail again and again; group {index}: {why}", failing.len())))
+}
+
+/// Leaders that may wait for workers that wait for them.
+fn stuck(Observed { groups, .. }: &Observed, now: Time) -> Option<(&'static str, String)> {
+    let stuck: Vec<u32> = groups
+        .iter()
+        .filter(|(_, group)| group.stuck_at.is_some_and(|at| at <= now))
+        .map(|(place, _)| *place)
+        .collect();
+    let first = stuck.first()?;
+    let message = format!(
+        "{} leaders have not been ready for {} minutes, the first that of group {first}, and under startupPolicy \
+         LeaderReady their workers wait for them; a leader that needs its workers to be ready never will be: use \
+         LeaderHasAddress",
+        stuck.len(),
+        LEADER_PATIENCE.as_secs() / 60
+    );
+    Some(("LeaderWaitsForWorkers", message))
+}
+
+fn set_miscounted(status: &mut LeaderWorkerSetStatus, observed: &Observed, now: Time) {
+    const MISCOUNTED: &str = "DisruptionsMiscounted";
+    let Observed { set, miscounting, .. } = observed;
+    let generation = set.metadata.generation.unwrap_or_default();
+    let Some(first) = miscounting.first() else {
+        return conditions::unset(&mut status.conditions, MISCOUNTED, generation, now);
+    };
+    let message = format!(
+        "{} PodDisruptionBudgets, the first {first}, take the {} groups of this set for its pods, because Kubernetes \
+         asks the set how many pods there should be; say minAvailable as a number of pods instead",
+        miscounting.len(),
+        set.spec.replicas
+    );
+    conditions::set(
+        &mut status.conditions,
+        (MISCOUNTED, true, "BudgetCountsGroups", &message),
+        generation,
+        now,
+    );
 }

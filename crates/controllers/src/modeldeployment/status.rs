@@ -167,7 +167,10 @@ fn rollout(
             begin(observed, now)
         }
     };
-    advance(&mut rollout, observed, action, now);
+    // Decided before in the same words, and not done: nothing has progressed.
+    let again = goes_on && before.message == Some(sentence(reason));
+    let again = again && matches!(action, Action::Ask(..) | Action::Retire(_) | Action::Install(_));
+    advance(&mut rollout, observed, action, again, now);
     rollout.waiting_for =
         (*action == Action::Wait).then(|| waiting(rollout.waiting_for.as_ref(), reason, now));
     let ended = match action {
@@ -212,13 +215,14 @@ fn begin(observed: &Observed, now: Time) -> Rollout {
 
 /// What an action changes of a rollout. It is written before the action is carried out: a move that was not made after
 /// all is made again, later than it might have been and never sooner.
-fn advance(rollout: &mut Rollout, observed: &Observed, action: &Action, now: Time) {
+fn advance(rollout: &mut Rollout, observed: &Observed, action: &Action, again: bool, now: Time) {
     let micro = || MicroTime(timestamp(now));
     // Of a rollout that is called off, what is wanted is where it came from.
     let target = observed.target().filter(|version| version.hash == rollout.to).map(|version| version.id);
     let target = observed.seen.versions.iter().find(|version| Some(version.id) == target);
     let ready = int(target.map_or(0, |version| version.ready));
-    if !matches!(action, Action::Wait | Action::Done) || ready > rollout.most_ready {
+    let acts = !matches!(action, Action::Wait | Action::Done) && !again;
+    if acts || ready > rollout.most_ready {
         rollout.progressed_at = micro();
     }
     rollout.most_ready = rollout.most_ready.max(ready);

@@ -11,6 +11,7 @@ use super::{
     decide::{Decision, GroupDecision, Whole, id_of},
     observe::{Group, Id, Observed, Replica, index},
     render::{self, Place},
+    tell,
 };
 use crate::{
     labels, nodes,
@@ -284,7 +285,7 @@ impl Acting<'_> {
     }
 
     async fn tell(self, warning: bool, reason: &str, note: String) {
-        self.context.tell(self.observed.serving.as_ref(), warning, reason, note).await;
+        tell::tell(self.context, self.observed, (warning, reason, note)).await;
     }
 }
 

@@ -13,9 +13,19 @@ pub(super) async fn transitions(
     after: &ModelServingStatus,
 ) {
     let steps = observed.wanted.group.steps.len();
-    for (warning, reason, note) in notes(before, after, steps) {
-        context.tell(observed.serving.as_ref(), warning, reason, note).await;
+    for note in notes(before, after, steps) {
+        tell(context, observed, note).await;
     }
+}
+
+/// Tells one thing. Events of one action are counted together, so what is said makes it another one.
+pub(super) async fn tell(
+    context: &Context,
+    observed: &Observed,
+    (warning, reason, note): (bool, &str, String),
+) {
+    let action: String = note.chars().take(128).collect();
+    context.tell_of(observed.serving.as_ref(), warning, (&action, reason), note).await;
 }
 
 fn notes(

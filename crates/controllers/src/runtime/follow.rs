@@ -6,19 +6,27 @@
 
 use std::{pin::pin, time::Duration};
 
+use api::{
+    Kind,
+    gateway::{GRPCRoute, Gateway, HTTPRoute},
+    leaderworkerset::{self, LeaderWorkerSet},
+    modeldeployment::{self, ModelDeployment},
+    modelserving::{self, ModelServing},
+};
 use futures_util::StreamExt;
 use k8s_openapi::api::{
     apps::v1::ControllerRevision,
-    core::v1::{Node, Pod, Service},
+    core::v1::{Node, PersistentVolumeClaim, Pod, Service},
     discovery::v1::EndpointSlice,
+    policy::v1::PodDisruptionBudget,
 };
 use kube::{
-    Api,
-    api::{ListParams, WatchEvent, WatchParams},
+    api::{ListParams, ObjectList, WatchEvent, WatchParams},
+    core::Request,
 };
 use tokio::task::JoinSet;
 
-use super::{Context, Followed, News};
+use super::{Context, Error, Followed, News, write::kind};
 use crate::labels;
 
 /// How many objects a list brings at once.
@@ -30,38 +38,78 @@ const AGAIN: Duration = Duration::from_millis(250);
 /// The longest.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Follows every kind. Pods and revisions are of sets or of serving groups; one selector cannot say "either", so all of
-/// them are followed.
+/// Follows what the kinds need that are looked after, in the namespaces where they are. Where endpoints are nobody's but
+/// ours, all pods matter; else only those of our sets do, so that memory follows our objects and not the cluster. Where
+/// both sets and serving groups are looked after, one selector cannot say "either", and all pods are followed.
 pub(super) fn all(context: &Context) -> JoinSet<()> {
-    let everything = || None;
     let ours = |label: &'static str| (!context.settings.embedded).then_some(label);
     let mut feeding = JoinSet::new();
-    feeding.spawn(follow::<api::leaderworkerset::LeaderWorkerSet>(context.clone(), everything()));
-    feeding.spawn(follow::<api::modelserving::ModelServing>(context.clone(), everything()));
-    feeding.spawn(follow::<api::modeldeployment::ModelDeployment>(context.clone(), everything()));
-    feeding.spawn(follow::<Node>(context.clone(), everything()));
-    feeding.spawn(follow::<Pod>(context.clone(), everything()));
-    feeding.spawn(follow::<ControllerRevision>(context.clone(), everything()));
-    feeding.spawn(follow::<Service>(context.clone(), ours("app.kubernetes.io/managed-by=segue")));
-    feeding.spawn(follow::<EndpointSlice>(context.clone(), ours(labels::DEPLOYMENT)));
-    feeding.spawn(follow::<api::gateway::Gateway>(context.clone(), Some(labels::DEPLOYMENT)));
-    feeding.spawn(follow::<api::gateway::HTTPRoute>(context.clone(), Some(labels::DEPLOYMENT)));
-    feeding.spawn(follow::<api::gateway::GRPCRoute>(context.clone(), Some(labels::DEPLOYMENT)));
+    let units = [&leaderworkerset::KIND, &modelserving::KIND];
+    let of_units = match units.map(|kind| context.settings.looks_after(kind)) {
+        [true, true] => None,
+        [true, false] => Some(labels::SET_NAME),
+        [false, _] => Some(labels::SERVING_NAME),
+    };
+    feeding.spawn(follow::<Node>(context.clone(), String::new(), None));
+    for scope in context.settings.scopes() {
+        let mut feed = Feed { feeding: &mut feeding, context, scope };
+        feed.with::<LeaderWorkerSet>([&leaderworkerset::KIND], None);
+        feed.with::<ModelServing>([&modelserving::KIND], None);
+        feed.with::<Pod>(units, of_units.filter(|_| !context.settings.embedded));
+        feed.with::<PersistentVolumeClaim>([&leaderworkerset::KIND], Some(labels::SET_NAME));
+        feed.with::<PodDisruptionBudget>([&leaderworkerset::KIND], None);
+        feed.with::<ControllerRevision>(units, of_units);
+        feed.with::<Service>(units, ours("app.kubernetes.io/managed-by=segue"));
+        feed.with::<ModelDeployment>([&modeldeployment::KIND], None);
+        feed.with::<EndpointSlice>([&modeldeployment::KIND], ours(labels::DEPLOYMENT));
+        feed.with::<Gateway>([&modeldeployment::KIND], Some(labels::DEPLOYMENT));
+        feed.with::<HTTPRoute>([&modeldeployment::KIND], Some(labels::DEPLOYMENT));
+        feed.with::<GRPCRoute>([&modeldeployment::KIND], Some(labels::DEPLOYMENT));
+    }
     feeding
 }
 
-async fn follow<K: Followed>(context: Context, selector: Option<&'static str>) {
-    let api: Api<K> = Api::all(context.client.clone());
+/// What is followed in one namespace.
+struct Feed<'a> {
+    feeding: &'a mut JoinSet<()>,
+    context: &'a Context,
+    scope: String,
+}
+
+impl Feed<'_> {
+    /// Follows objects if a kind that needs them is looked after.
+    fn with<K: Followed>(
+        &mut self,
+        needed_by: impl IntoIterator<Item = &'static Kind>,
+        selector: Option<&'static str>,
+    ) {
+        if needed_by.into_iter().any(|kind| self.context.settings.looks_after(kind)) {
+            self.feeding.spawn(follow::<K>(self.context.clone(), self.scope.clone(), selector));
+        } else {
+            self.context.learned::<K>(News::NoSuchKind(self.scope.clone()));
+        }
+    }
+}
+
+async fn follow<K: Followed>(context: Context, scope: String, selector: Option<&'static str>) {
+    let namespace = Some(scope.as_str()).filter(|scope| !scope.is_empty());
+    let path = K::url_path(&(), namespace);
     let mut wait = AGAIN;
     loop {
-        match list(&api, selector).await {
+        match list::<K>(&context, &path, selector).await {
             Ok((version, objects)) => {
-                context.learned(News::All(version.parse().unwrap_or_default(), objects));
-                wait = AGAIN;
-                watch(&context, &api, selector, version).await;
+                context.learned(News::All(scope.clone(), version.parse().unwrap_or_default(), objects));
+                match watch::<K>(&context, &path, selector, version).await {
+                    // Refused for good: lists in its place come ever more seldom.
+                    Err(error) if is_forbidden(&error) => unseen::<K>("watch", &scope, error),
+                    _ => wait = AGAIN,
+                }
             }
             // A kind that is not installed has no objects, and may be installed later.
-            Err(kube::Error::Api(status)) if status.code == 404 => context.learned::<K>(News::NoSuchKind),
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                context.learned::<K>(News::NoSuchKind(scope.clone()));
+            }
+            Err(error) if is_forbidden(&error) => unseen::<K>("list", &scope, error),
             // What is known stays.
             Err(_) => {}
         }
@@ -70,13 +118,29 @@ async fn follow<K: Followed>(context: Context, selector: Option<&'static str>) {
     }
 }
 
+/// An API that is away for a while comes back by itself; what it forbids, a person must allow.
+fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403)
+}
+
+fn unseen<K: Followed>(verb: &'static str, scope: &str, source: kube::Error) {
+    let (kind, namespace) = (kind::<K>(), scope.to_owned());
+    let error = Error::Unseen { verb, kind, namespace, source: Box::new(source) };
+    tracing::warn!("{error}; it is tried again");
+}
+
 /// Everything there is, and how new that is.
-async fn list<K: Followed>(api: &Api<K>, selector: Option<&str>) -> Result<(String, Vec<K>), kube::Error> {
+async fn list<K: Followed>(
+    context: &Context,
+    path: &str,
+    selector: Option<&str>,
+) -> Result<(String, Vec<K>), kube::Error> {
     let mut objects = Vec::new();
     let mut page = ListParams::default().limit(PAGE);
     page.label_selector = selector.map(ToOwned::to_owned);
     loop {
-        let list = api.list(&page).await?;
+        let request = Request::new(path).list(&page).map_err(kube::Error::BuildRequest)?;
+        let list: ObjectList<K> = context.client.request(request).await?;
         objects.extend(list.items);
         page.continue_token = list.metadata.continue_.filter(|token| !token.is_empty());
         if page.continue_token.is_none() {
@@ -86,11 +150,17 @@ async fn list<K: Followed>(api: &Api<K>, selector: Option<&str>) -> Result<(Stri
 }
 
 /// Every change since a version, until the API says that it is too old or does not answer.
-async fn watch<K: Followed>(context: &Context, api: &Api<K>, selector: Option<&str>, mut version: String) {
+async fn watch<K: Followed>(
+    context: &Context,
+    path: &str,
+    selector: Option<&str>,
+    mut version: String,
+) -> Result<(), kube::Error> {
     let label_selector = selector.map(ToOwned::to_owned);
     let parameters = WatchParams { label_selector, ..WatchParams::default() };
     loop {
-        let Ok(events) = api.watch(&parameters, &version).await else { return };
+        let request = Request::new(path).watch(&parameters, &version).map_err(kube::Error::BuildRequest)?;
+        let events = context.client.request_events::<K>(request).await?;
         let mut events = pin!(events);
         let before = version.clone();
         while let Some(event) = events.next().await {
@@ -104,7 +174,7 @@ async fn watch<K: Followed>(context: &Context, api: &Api<K>, selector: Option<&s
                     context.learned(News::Gone(object));
                 }
                 Ok(WatchEvent::Bookmark(mark)) => version = mark.metadata.resource_version,
-                Ok(WatchEvent::Error(_)) => return,
+                Ok(WatchEvent::Error(_)) => return Ok(()),
                 // It broke off: what was seen is seen.
                 Err(_) => break,
             }

@@ -6,6 +6,7 @@
 //! - A decision is never made on a view that is older than our own last write ([`Shelf`]).
 //! - What fails is tried again, later each time, and holds nobody else back.
 
+mod events;
 mod follow;
 mod queue;
 mod shelf;
@@ -20,27 +21,24 @@ use std::{
 
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
-use kube::{
-    Client,
-    runtime::events::{Event, EventType, Recorder, Reporter},
-};
+use kube::Client;
 use planner::Time;
 use tokio::{
     sync::{Notify, watch},
     task::JoinSet,
-    time::timeout,
 };
+use tracing::Instrument;
 
+use self::{
+    events::Voice,
+    queue::{Job, Queue},
+    world::News,
+};
 pub use self::{
     queue::Next,
     shelf::{Key, Shelf},
     world::{Followed, Index, World},
     write::{Error, FIELD_MANAGER},
-};
-use self::{
-    queue::{Job, Queue},
-    world::News,
-    write::LONGEST,
 };
 use crate::{Outside, Settings, endpoints, leaderworkerset, modeldeployment, modelserving};
 
@@ -57,6 +55,17 @@ pub enum Who {
     ModelDeployment,
 }
 
+impl Who {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Endpoints => "Endpoints",
+            Self::LeaderWorkerSet => "LeaderWorkerSet",
+            Self::ModelServing => "ModelServing",
+            Self::ModelDeployment => "ModelDeployment",
+        }
+    }
+}
+
 /// How many objects are looked at at the same time.
 const AT_ONCE: usize = 16;
 
@@ -70,7 +79,7 @@ pub struct Context {
     pub(crate) index: Index,
     pub(crate) outside: Arc<dyn Outside>,
     pub(crate) settings: Arc<Settings>,
-    recorder: Recorder,
+    voice: Arc<Voice>,
     queue: Arc<Mutex<Queue>>,
     bell: Arc<Notify>,
 }
@@ -83,9 +92,8 @@ impl fmt::Debug for Context {
 
 impl Context {
     fn new(client: Client, settings: Settings, outside: Arc<dyn Outside>) -> Self {
-        let reporter = Reporter { controller: "segue".to_owned(), instance: None };
         Self {
-            recorder: Recorder::new(client.clone(), reporter),
+            voice: Arc::new(Voice::new(client.clone())),
             client,
             index: Index::default(),
             outside,
@@ -98,25 +106,6 @@ impl Context {
     /// What time it is.
     pub fn now(&self) -> Time {
         (self.settings.clock)()
-    }
-
-    /// Tells people what happens to an object. An event that cannot be written is no reason to stop.
-    pub async fn tell(
-        &self,
-        object: &impl kube::Resource<DynamicType = ()>,
-        warning: bool,
-        reason: &str,
-        note: String,
-    ) {
-        let event = Event {
-            type_: if warning { EventType::Warning } else { EventType::Normal },
-            reason: reason.to_owned(),
-            // Events that differ in nothing else are counted as one: what is said makes it another one.
-            action: note.chars().take(128).collect(),
-            note: Some(note),
-            secondary: None,
-        };
-        drop(timeout(LONGEST, self.recorder.publish(&event, &object.object_ref(&()))).await);
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -135,6 +124,21 @@ impl Context {
         }
         drop(queue);
         self.bell.notify_one();
+    }
+
+    /// When an object is looked at again after this; nothing if the look failed.
+    fn judge(&self, who: &'static str, result: Result<Next, Error>, now: Time) -> Option<Next> {
+        let error = match result {
+            Ok(next) => return Some(next),
+            Err(error) => error,
+        };
+        self.settings.metrics.failed(who, error.category());
+        if let Error::Stale { .. } = error {
+            tracing::debug!("{error}; looked at again");
+            return Some(Next { at: Some(now + STALE), outside: false });
+        }
+        tracing::warn!("{error}; it is tried again");
+        None
     }
 
     async fn look(&self, job: &Job) -> Result<Next, Error> {
@@ -172,12 +176,13 @@ pub async fn run(
     mut stop: watch::Receiver<bool>,
 ) {
     let context = Context::new(client, settings, outside);
+    let scopes = context.settings.scopes();
     let mut feeding = follow::all(&context);
     let mut outside = context.outside.changes();
     let mut looking = JoinSet::new();
     loop {
         while looking.try_join_next().is_some() {}
-        let next = if context.index.is_listed() { begin(&context, &mut looking) } else { None };
+        let next = if context.index.is_listed(&scopes) { begin(&context, &mut looking) } else { None };
         let wait = next.map(|at| at.saturating_sub(context.now()));
         tokio::select! {
             // In this order: the same events give the same run.
@@ -196,22 +201,20 @@ pub async fn run(
 /// Begins with everything that is due, as far as there is room, and says when more is.
 fn begin(context: &Context, looking: &mut JoinSet<()>) -> Option<Time> {
     while looking.len() < AT_ONCE {
-        let Some(job) = context.queue().take(context.now()) else { break };
-        let context = context.clone();
-        looking.spawn(async move {
+        let began = context.now();
+        let Some((job, due)) = context.queue().take(began) else { break };
+        let (context, who) = (context.clone(), job.who.name());
+        context.settings.metrics.waited(who, began.saturating_sub(due));
+        let span = tracing::info_span!("look", controller = who, object = %job.key);
+        let look = async move {
             let result = context.look(&job).await;
             let now = context.now();
-            let next = match result {
-                Ok(next) => Some(next),
-                Err(Error::Stale { .. }) => Some(Next { at: Some(now + STALE), outside: false }),
-                Err(error) => {
-                    (context.settings.on_error)(&error);
-                    None
-                }
-            };
+            let next = context.judge(who, result, now);
+            context.settings.metrics.ran(who, now.saturating_sub(began));
             context.queue().done(job, next, now);
             context.bell.notify_one();
-        });
+        };
+        looking.spawn(look.instrument(span));
     }
     let full = looking.len() >= AT_ONCE;
     context.queue().next().filter(|_| !full)

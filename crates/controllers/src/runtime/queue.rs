@@ -49,6 +49,10 @@ impl Next {
 /// The first wait after an error; it doubles with each in a row.
 const BACK_OFF_START: Duration = Duration::from_millis(100);
 
+/// How long news wait at most for an object that failed. What we write ourselves is news too: without a bound, one that
+/// is refused for ever would be tried as fast as the API answers.
+const NEWS_WAIT: Duration = Duration::from_secs(5);
+
 /// The longest: an API that is back is used again within a minute.
 const BACK_OFF_CAP: Duration = Duration::from_mins(1);
 
@@ -57,19 +61,28 @@ const BACK_OFF_CAP: Duration = Duration::from_mins(1);
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     due: BTreeMap<Job, Time>,
+    /// The same, the earliest first.
+    by_time: BTreeSet<(Time, Job)>,
     running: BTreeSet<Job>,
     /// Those that wait for what is outside.
     outside: BTreeSet<Job>,
     /// Those that ran while what is outside changed: they may have looked at it before.
     overtaken: BTreeSet<Job>,
     failures: BTreeMap<Job, u32>,
+    /// Those that failed last, and when they may be looked at again whatever is new.
+    held: BTreeMap<Job, Time>,
 }
 
 impl Queue {
     /// Looks at it, not later than at this time.
     pub(super) fn add(&mut self, job: Job, at: Time) {
-        let due = self.due.entry(job).or_insert(at);
-        *due = at.min(*due);
+        let at = self.held.get(&job).map_or(at, |until| at.max(*until));
+        if self.due.get(&job).is_some_and(|due| *due <= at) {
+            return;
+        }
+        self.forget(&job);
+        self.by_time.insert((at, job.clone()));
+        self.due.insert(job, at);
     }
 
     /// What is outside has changed.
@@ -80,19 +93,29 @@ impl Queue {
         }
     }
 
-    /// One that is due, from now on running.
-    pub(super) fn take(&mut self, now: Time) -> Option<Job> {
-        let ready = |(job, at): &(&Job, &Time)| **at <= now && !self.running.contains(*job);
-        let job = self.due.iter().filter(ready).min_by_key(|(_, at)| **at).map(|(job, _)| job.clone())?;
-        self.due.remove(&job);
+    /// The one that is due longest, from now on running, and since when it was due.
+    pub(super) fn take(&mut self, now: Time) -> Option<(Job, Time)> {
+        let (at, job) = self.waiting().next().filter(|(at, _)| *at <= now)?.clone();
+        self.forget(&job);
         self.outside.remove(&job);
         self.running.insert(job.clone());
-        Some(job)
+        Some((job, at))
     }
 
     /// When the next one is due.
     pub(super) fn next(&self) -> Option<Time> {
-        self.due.iter().filter(|(job, _)| !self.running.contains(*job)).map(|(_, at)| *at).min()
+        self.waiting().next().map(|(at, _)| *at)
+    }
+
+    /// Those that do not run, the earliest first. Few run at once, so few are passed over.
+    fn waiting(&self) -> impl Iterator<Item = &(Time, Job)> {
+        self.by_time.iter().filter(|(_, job)| !self.running.contains(job))
+    }
+
+    fn forget(&mut self, job: &Job) {
+        if let Some(at) = self.due.remove(job) {
+            self.by_time.remove(&(at, job.clone()));
+        }
     }
 
     /// It has ended. Nothing says that it failed.
@@ -101,6 +124,7 @@ impl Queue {
         let overtaken = self.overtaken.remove(&job);
         if let Some(next) = result {
             self.failures.remove(&job);
+            self.held.remove(&job);
             if next.outside && overtaken {
                 self.add(job.clone(), now);
             } else if next.outside {
@@ -113,6 +137,12 @@ impl Queue {
             let failures = self.failures.entry(job.clone()).or_default();
             let wait = BACK_OFF_CAP.min(BACK_OFF_START * (1 << (*failures).min(10)));
             *failures += 1;
+            self.held.insert(job.clone(), now + wait.min(NEWS_WAIT));
+            // What came meanwhile waits too.
+            if let Some(due) = self.due.get(&job).copied() {
+                self.forget(&job);
+                self.add(job.clone(), due);
+            }
             self.add(job, now + wait);
         }
     }
@@ -124,6 +154,10 @@ mod tests {
 
     fn job(name: &str) -> Job {
         Job { who: Who::LeaderWorkerSet, key: Key::new("ns", name) }
+    }
+
+    fn taken(queue: &mut Queue, seconds: u64) -> Option<Job> {
+        queue.take(at(seconds)).map(|(job, _)| job)
     }
 
     fn at(seconds: u64) -> Time {
@@ -138,11 +172,45 @@ mod tests {
         queue.add(job("a"), at(7));
         assert_eq!(queue.take(at(2)), None);
         assert_eq!(queue.next(), Some(at(3)));
-        assert_eq!(queue.take(at(3)), Some(job("a")));
+        assert_eq!(taken(&mut queue, 3), Some(job("a")));
         queue.add(job("a"), at(3));
         assert_eq!((queue.take(at(4)), queue.next()), (None, None));
         queue.done(job("a"), Some(Next::default()), at(4));
-        assert_eq!(queue.take(at(4)), Some(job("a")));
+        assert_eq!(taken(&mut queue, 4), Some(job("a")));
+    }
+
+    #[test]
+    fn who_is_due_longest_comes_first_and_one_that_runs_holds_nobody_back() {
+        let mut queue = Queue::default();
+        for (name, due) in [("a", 5), ("b", 2), ("c", 4)] {
+            queue.add(job(name), at(due));
+        }
+        assert_eq!(queue.take(at(9)), Some((job("b"), at(2))));
+        queue.add(job("b"), at(1));
+        assert_eq!(queue.next(), Some(at(4)));
+        assert_eq!((taken(&mut queue, 9), taken(&mut queue, 9)), (Some(job("c")), Some(job("a"))));
+        assert_eq!(taken(&mut queue, 9), None);
+    }
+
+    #[test]
+    fn news_of_one_that_failed_wait_a_little_and_not_for_ever() {
+        let mut queue = Queue::default();
+        queue.add(job("a"), at(0));
+        for _ in 0..12 {
+            let now = queue.next().unwrap();
+            assert!(queue.take(now).is_some());
+            // Its own write comes back while it runs, and again when it has ended.
+            queue.add(job("a"), now);
+            queue.done(job("a"), None, now);
+            queue.add(job("a"), now);
+            assert!(queue.next().unwrap() > now && queue.next().unwrap() <= now + NEWS_WAIT);
+        }
+        let now = queue.next().unwrap();
+        assert!(now > at(30), "tried again and again within {now:?}");
+        queue.take(now);
+        queue.done(job("a"), Some(Next::default()), now);
+        queue.add(job("a"), now);
+        assert_eq!(queue.next(), Some(now), "one that did not fail is looked at at once");
     }
 
     #[test]
@@ -180,7 +248,7 @@ mod tests {
         queue.done(job("a"), Some(Next { at: None, outside: true }), at(0));
         assert_eq!(queue.take(at(9)), None);
         queue.outside_changed(at(9));
-        assert_eq!(queue.take(at(9)), Some(job("a")));
+        assert_eq!(taken(&mut queue, 9), Some(job("a")));
         queue.done(job("a"), Some(Next::default()), at(9));
         queue.outside_changed(at(10));
         assert_eq!(queue.take(at(10)), None);
@@ -194,12 +262,12 @@ mod tests {
         queue.take(at(0));
         queue.outside_changed(at(1));
         queue.done(job("a"), waits, at(2));
-        assert_eq!(queue.take(at(2)), Some(job("a")));
+        assert_eq!(taken(&mut queue, 2), Some(job("a")));
         queue.done(job("a"), waits, at(3));
         assert_eq!(queue.take(at(3)), None);
         // Who does not wait for it is left alone.
         queue.outside_changed(at(4));
-        assert_eq!(queue.take(at(4)), Some(job("a")));
+        assert_eq!(taken(&mut queue, 4), Some(job("a")));
         queue.outside_changed(at(5));
         queue.done(job("a"), Some(Next::default()), at(6));
         assert_eq!(queue.take(at(9)), None);

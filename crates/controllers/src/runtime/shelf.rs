@@ -48,14 +48,14 @@ pub struct Shelf<K> {
     objects: BTreeMap<Key, Arc<K>>,
     /// By the uid of the controller that owns them.
     owned: BTreeMap<String, BTreeSet<Key>>,
-    /// The newest version that the watch has brought: it has brought everything before.
-    seen: u64,
-    listed: bool,
+    /// The newest version that the watch of a namespace has brought: it has brought everything before. The watch of the
+    /// empty namespace is that of all. Who is in here was listed.
+    seen: BTreeMap<String, u64>,
 }
 
 impl<K> Default for Shelf<K> {
     fn default() -> Self {
-        Self { objects: BTreeMap::new(), owned: BTreeMap::new(), seen: 0, listed: false }
+        Self { objects: BTreeMap::new(), owned: BTreeMap::new(), seen: BTreeMap::new() }
     }
 }
 
@@ -73,10 +73,19 @@ impl<K: Resource> Shelf<K> {
 
     /// The objects of a namespace.
     pub fn within<'a>(&'a self, namespace: &str) -> impl Iterator<Item = &'a Arc<K>> + use<'a, K> {
-        let namespace = namespace.to_owned();
-        let first = Key::new(namespace.clone(), "");
-        let here = self.objects.range(first..).take_while(move |(key, _)| key.namespace == namespace);
-        here.map(|(_, object)| object)
+        self.named(namespace, "")
+    }
+
+    /// The objects of a namespace whose names begin so.
+    pub fn named<'a>(
+        &'a self,
+        namespace: &str,
+        prefix: &str,
+    ) -> impl Iterator<Item = &'a Arc<K>> + use<'a, K> {
+        let first = Key::new(namespace, prefix);
+        let so = first.clone();
+        let begins = move |key: &Key| key.namespace == so.namespace && key.name.starts_with(&so.name);
+        self.objects.range(first..).take_while(move |(key, _)| begins(key)).map(|(_, object)| object)
     }
 
     /// Every object.
@@ -84,21 +93,33 @@ impl<K: Resource> Shelf<K> {
         self.objects.values()
     }
 
-    /// Whether the kind was listed once: before, nothing is known of what is missing.
-    pub(super) fn is_listed(&self) -> bool {
-        self.listed
+    /// Whether the kind was listed once in all of these: before, nothing is known of what is missing.
+    pub(super) fn is_listed(&self, scopes: &[String]) -> bool {
+        scopes.iter().all(|scope| self.seen.contains_key(scope))
+    }
+
+    /// The namespace whose watch brings this object.
+    fn scope(&self, object: &K) -> String {
+        object.namespace().filter(|namespace| self.seen.contains_key(namespace)).unwrap_or_default()
+    }
+
+    fn saw(&mut self, object: &K) {
+        let scope = self.scope(object);
+        let seen = self.seen.entry(scope).or_default();
+        *seen = version(object).max(*seen);
     }
 
     /// Learns of an object from what a write answered. One that is not known and that the watch has passed was deleted
     /// meanwhile: it stays unknown.
     pub(super) fn put_written(&mut self, object: K) -> bool {
-        let passed = !self.objects.contains_key(&Key::of(&object)) && version(&object) <= self.seen;
+        let seen = self.seen.get(&self.scope(&object)).copied().unwrap_or_default();
+        let passed = !self.objects.contains_key(&Key::of(&object)) && version(&object) <= seen;
         !passed && self.learn(object)
     }
 
     /// Learns of an object from the watch, unless a newer state of it is known. Says whether it did.
     pub(super) fn put(&mut self, object: K) -> bool {
-        self.seen = self.seen.max(version(&object));
+        self.saw(&object);
         self.learn(object)
     }
 
@@ -117,17 +138,21 @@ impl<K: Resource> Shelf<K> {
 
     /// Learns that an object is gone, unless a newer state of it is known. Says what was known of it.
     pub(super) fn remove(&mut self, object: &K) -> Option<Arc<K>> {
-        self.seen = self.seen.max(version(object));
+        self.saw(object);
         let key = Key::of(object);
         let known = self.objects.get(&key)?;
         (version(known.as_ref()) <= version(object)).then(|| self.take(&key)).flatten()
     }
 
-    /// Learns what there was at a version; what is not in it is gone, unless it is newer than the list: then a write of
+    /// Learns what there was in a namespace, or for the empty one everywhere, at a version; what is not in it is gone, unless it is newer than the list: then a write of
     /// ours made it. Says what is gone.
-    pub(super) fn replace(&mut self, newest: u64, objects: Vec<K>) -> Vec<Arc<K>> {
+    pub(super) fn replace(&mut self, scope: &str, newest: u64, objects: Vec<K>) -> Vec<Arc<K>> {
         let listed: BTreeSet<Key> = objects.iter().map(Key::of).collect();
-        let missing = |known: &Arc<K>| !listed.contains(&Key::of(known.as_ref()));
+        let is_here = |key: &Key| scope.is_empty() || key.namespace == scope;
+        let missing = |known: &Arc<K>| {
+            let key = Key::of(known.as_ref());
+            is_here(&key) && !listed.contains(&key)
+        };
         let stays = |known: &Arc<K>| version(known.as_ref()) > newest;
         let gone: Vec<Key> = self
             .objects
@@ -137,16 +162,16 @@ impl<K: Resource> Shelf<K> {
             .collect();
         let gone = gone.iter().filter_map(|key| self.take(key)).collect();
         for object in objects {
-            self.put(object);
+            self.learn(object);
         }
-        self.seen = self.seen.max(newest);
-        self.listed = true;
+        let seen = self.seen.entry(scope.to_owned()).or_default();
+        *seen = newest.max(*seen);
         gone
     }
 
-    /// Learns that the kind does not exist here.
-    pub(super) fn is_unknown(&mut self) {
-        self.listed = true;
+    /// Learns that the kind does not exist here, or is nobody's business.
+    pub(super) fn is_unknown(&mut self, scope: &str) {
+        self.seen.entry(scope.to_owned()).or_default();
     }
 
     fn take(&mut self, key: &Key) -> Option<Arc<K>> {
@@ -227,7 +252,7 @@ mod tests {
         let mut shelf = Shelf::default();
         shelf.put(map("written", 9, None));
         shelf.put(map("gone", 3, None));
-        let gone = shelf.replace(8, vec![map("listed", 7, None)]);
+        let gone = shelf.replace("", 8, vec![map("listed", 7, None)]);
         assert_eq!(gone.len(), 1);
         assert_eq!(names(&shelf), ["listed", "written"]);
     }
@@ -236,9 +261,30 @@ mod tests {
     fn what_a_newer_list_does_not_have_is_gone_also_if_we_wrote_it_last() {
         let mut shelf = Shelf::default();
         shelf.put_written(map("deleted", 9, None));
-        assert_eq!(shelf.replace(12, vec![map("listed", 2, None)]).len(), 1);
+        assert_eq!(shelf.replace("", 12, vec![map("listed", 2, None)]).len(), 1);
         assert_eq!(names(&shelf), ["listed"]);
         assert!(!shelf.put_written(map("deleted", 11, None)));
+    }
+
+    #[test]
+    fn what_one_namespace_says_changes_nothing_in_another() {
+        let there = |name: &str, version: u64| {
+            let mut object = map(name, version, None);
+            object.metadata.namespace = Some("other".to_owned());
+            object
+        };
+        let scopes = ["ns".to_owned(), "other".to_owned()];
+        let mut shelf = Shelf::default();
+        shelf.replace("ns", 90, vec![map("a", 9, None)]);
+        assert!(!shelf.is_listed(&scopes));
+        shelf.replace("other", 50, vec![there("b", 8)]);
+        assert!(shelf.is_listed(&scopes));
+        shelf.put(map("a", 95, None));
+        // The watch of the other namespace is not as far: it would have brought no deletion.
+        assert!(shelf.put_written(there("c", 60)));
+        assert!(!shelf.put_written(map("d", 60, None)), "deleted before 90");
+        assert_eq!(shelf.replace("ns", 99, Vec::new()).len(), 1);
+        assert_eq!(names(&shelf), ["b", "c"]);
     }
 
     #[test]

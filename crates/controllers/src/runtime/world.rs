@@ -13,8 +13,9 @@ use api::{
 };
 use k8s_openapi::api::{
     apps::v1::ControllerRevision,
-    core::v1::{Node, Pod, Service},
+    core::v1::{Node, PersistentVolumeClaim, Pod, Service},
     discovery::v1::EndpointSlice,
+    policy::v1::PodDisruptionBudget,
 };
 use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -33,6 +34,10 @@ pub struct World {
     pub deployments: Shelf<ModelDeployment>,
     /// Pods.
     pub pods: Shelf<Pod>,
+    /// What pods keep.
+    pub claims: Shelf<PersistentVolumeClaim>,
+    /// How many pods may be disturbed at once.
+    pub budgets: Shelf<PodDisruptionBudget>,
     /// What pods run on.
     pub nodes: Shelf<Node>,
     /// The templates of earlier revisions.
@@ -50,18 +55,20 @@ pub struct World {
 }
 
 impl World {
-    fn is_listed(&self) -> bool {
-        self.sets.is_listed()
-            && self.servings.is_listed()
-            && self.deployments.is_listed()
-            && self.pods.is_listed()
-            && self.nodes.is_listed()
-            && self.revisions.is_listed()
-            && self.services.is_listed()
-            && self.slices.is_listed()
-            && self.gateways.is_listed()
-            && self.http_routes.is_listed()
-            && self.grpc_routes.is_listed()
+    fn is_listed(&self, scopes: &[String]) -> bool {
+        self.sets.is_listed(scopes)
+            && self.servings.is_listed(scopes)
+            && self.deployments.is_listed(scopes)
+            && self.pods.is_listed(scopes)
+            && self.claims.is_listed(scopes)
+            && self.budgets.is_listed(scopes)
+            && self.nodes.is_listed(&[String::new()])
+            && self.revisions.is_listed(scopes)
+            && self.services.is_listed(scopes)
+            && self.slices.is_listed(scopes)
+            && self.gateways.is_listed(scopes)
+            && self.http_routes.is_listed(scopes)
+            && self.grpc_routes.is_listed(scopes)
     }
 }
 
@@ -109,8 +116,22 @@ followed!(ModelServing, servings, |it: &Self, _: &World| vec![(Who::ModelServing
 followed!(ModelDeployment, deployments, |it: &Self, _: &World| vec![(Who::ModelDeployment, Key::of(it))]);
 followed!(Pod, pods, |pod: &Self, world: &World| {
     let mut concerned = owner(pod);
+    if concerned.is_empty() {
+        // Of another operator: whoever waits for it to be taken over looks again.
+        let set = pod.labels().get(labels::SET_NAME);
+        concerned.extend(set.map(|name| (Who::LeaderWorkerSet, Key::of(pod).beside(name))));
+    }
     concerned.extend(endpoints::services_of(pod, world).map(|key| (Who::Endpoints, key)));
     concerned
+});
+// A claim that stays when its set goes is nobody's.
+followed!(PersistentVolumeClaim, claims, |claim: &Self, _: &World| {
+    let set = claim.labels().get(labels::SET_NAME);
+    set.map(|name| (Who::LeaderWorkerSet, Key::of(claim).beside(name))).into_iter().collect()
+});
+followed!(PodDisruptionBudget, budgets, |budget: &Self, world: &World| {
+    let sets = world.sets.within(&budget.namespace().unwrap_or_default());
+    sets.map(|set| (Who::LeaderWorkerSet, Key::of(set.as_ref()))).collect()
 });
 followed!(Node, nodes, |node: &Self, world: &World| {
     let is_here = |pod: &&Arc<Pod>| {
@@ -166,8 +187,8 @@ impl Index {
     }
 
     /// Whether every kind was listed: half a world would be decided upon as if the other half were gone.
-    pub(super) fn is_listed(&self) -> bool {
-        self.read().is_listed()
+    pub(super) fn is_listed(&self, scopes: &[String]) -> bool {
+        self.read().is_listed(scopes)
     }
 
     /// Changes what is known, and says who is concerned by what changed.
@@ -191,11 +212,11 @@ impl Index {
                 }
             }
             News::Gone(object) => touched.extend(known.remove(&object)),
-            News::All(version, objects) => {
-                touched.extend(known.replace(version, objects));
+            News::All(scope, version, objects) => {
+                touched.extend(known.replace(&scope, version, objects));
                 touched.extend(known.all().cloned());
             }
-            News::NoSuchKind => known.is_unknown(),
+            News::NoSuchKind(scope) => known.is_unknown(&scope),
         }
         touched.iter().flat_map(|object| object.concerns(&world)).collect()
     }
@@ -204,14 +225,14 @@ impl Index {
 /// What is learnt of a kind.
 #[derive(Debug)]
 pub(super) enum News<K> {
-    /// All that there was at a version.
-    All(u64, Vec<K>),
+    /// All that there was in a namespace, or for the empty one everywhere, at a version.
+    All(String, u64, Vec<K>),
     /// An object, by the watch.
     Here(K),
     /// An object, as a write answered it.
     Written(K),
     /// An object that is gone.
     Gone(K),
-    /// The API does not serve it.
-    NoSuchKind,
+    /// The API does not serve it, or nobody asked for it.
+    NoSuchKind(String),
 }

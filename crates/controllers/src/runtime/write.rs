@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use http::Request;
+use http::{Method, Request};
 use jiff::Timestamp;
 use k8s_openapi::{List, api::core::v1::Pod};
 use kube::{
@@ -45,7 +45,7 @@ pub enum Error {
         key: Key,
     },
     /// The API said no, or nothing.
-    #[error("failed to {verb} {kind} {key}: {source}")]
+    #[error("failed to {verb} {kind} {key}: {}", said(.source))]
     Refused {
         /// What was tried.
         verb: &'static str,
@@ -67,6 +67,19 @@ pub enum Error {
         /// On which object.
         key: Key,
     },
+    /// Objects cannot be seen; nothing is done before they can.
+    #[error("failed to {verb} {kind}s{}: {}", within(.namespace), said(.source))]
+    Unseen {
+        /// What was tried.
+        verb: &'static str,
+        /// On what kind.
+        kind: &'static str,
+        /// Where; empty for everywhere.
+        namespace: String,
+        /// Why not.
+        #[source]
+        source: Box<kube::Error>,
+    },
     /// An object that cannot be read as what it should be.
     #[error("failed to read {what}: {why}")]
     Malformed {
@@ -86,6 +99,7 @@ impl Error {
             Self::Refused { .. } => "refused",
             Self::Unanswered { .. } => "unanswered",
             Self::Malformed { .. } => "malformed",
+            Self::Unseen { .. } => "unseen",
         }
     }
 }
@@ -311,11 +325,17 @@ impl Context {
     ) -> Result<T, Failed> {
         let request = request.map_err(|error| Failed::Ours(attempt.malformed(&error)))?;
         let client: &Client = &self.client;
+        let write = verb_of(request.method());
         // An answer that never comes would hold its object back for ever.
-        match timeout(LONGEST, client.request::<T>(request)).await {
-            Ok(answer) => answer.map_err(Failed::Answered),
-            Err(_) => Err(Failed::Ours(attempt.unanswered())),
+        let answer = match timeout(LONGEST, client.request::<T>(request)).await {
+            Ok(answer) => answer.map_err(Failed::Answered)?,
+            Err(_) => return Err(Failed::Ours(attempt.unanswered())),
+        };
+        if let Some(verb) = write {
+            self.settings.metrics.wrote(verb, attempt.kind);
+            tracing::info!("{} {} {}", attempt.verb, attempt.kind, attempt.key);
         }
+        Ok(answer)
     }
 }
 
@@ -336,7 +356,30 @@ impl Failed {
     }
 }
 
-fn kind<K: Followed>() -> &'static str {
+/// The verb of a write, as rights and audit logs call it.
+fn verb_of(method: &Method) -> Option<&'static str> {
+    match *method {
+        Method::POST => Some("create"),
+        Method::PUT => Some("update"),
+        Method::PATCH => Some("patch"),
+        Method::DELETE => Some("delete"),
+        _ => None,
+    }
+}
+
+/// What the API said, in its own words and nothing else.
+fn said(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn within(namespace: &str) -> String {
+    if namespace.is_empty() { String::new() } else { format!(" of namespace {namespace}") }
+}
+
+pub(super) fn kind<K: Followed>() -> &'static str {
     // The names of kinds are constants; the trait hands them out as text that may be owned.
     match K::kind(&()) {
         std::borrow::Cow::Borrowed(kind) => kind,

@@ -3,18 +3,22 @@
 
 pub mod trace;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use controllers::{Nothing, Outside, Settings};
+use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client, ResourceExt,
-    api::{DynamicObject, ListParams, Patch, PatchParams},
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, WatchEvent, WatchParams},
     core::{ApiResource, GroupVersionKind},
 };
 use serde_json::Value;
 use testbed::{Embedded, Kubelet};
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::{
+    sync::{oneshot, watch},
+    task::JoinHandle,
+};
 
 pub struct Stage {
     pub client: Client,
@@ -45,8 +49,8 @@ impl Stage {
     /// Starts the controllers.
     pub fn run(&mut self) {
         let (stop, stopped) = watch::channel(false);
-        let settings = Settings { on_error: |error| eprintln!("{error}"), ..self.settings.clone() };
-        let running = controllers::run(self.client.clone(), settings, Arc::clone(&self.outside), stopped);
+        let running =
+            controllers::run(self.client.clone(), self.settings.clone(), Arc::clone(&self.outside), stopped);
         self.running = Some((stop, tokio::spawn(running)));
     }
 
@@ -92,17 +96,41 @@ impl Stage {
         Api::namespaced_with(self.client.clone(), "default", &resource)
     }
 
-    pub async fn get(&self, kind: &str, name: &str) -> Option<Value> {
+    fn of_kind(&self, kind: &str) -> Api<DynamicObject> {
         let version = match kind {
             "LeaderWorkerSet" => "leaderworkerset.x-k8s.io/v1",
             "ModelServing" => "workload.serving.volcano.sh/v1alpha1",
             "ModelDeployment" => "segue.dev/v1alpha1",
             "HTTPRoute" | "Gateway" => "gateway.networking.k8s.io/v1",
+            "ControllerRevision" => "apps/v1",
+            "Event" => "events.k8s.io/v1",
+            "PodDisruptionBudget" => "policy/v1",
             _ => "v1",
         };
-        let api = self.api(&serde_json::json!({"apiVersion": version, "kind": kind}));
-        let object = api.get_opt(name).await.unwrap()?;
+        self.api(&serde_json::json!({"apiVersion": version, "kind": kind}))
+    }
+
+    pub async fn get(&self, kind: &str, name: &str) -> Option<Value> {
+        let object = self.of_kind(kind).get_opt(name).await.unwrap()?;
         Some(serde_json::to_value(object).unwrap())
+    }
+
+    pub async fn list(&self, kind: &str) -> Vec<DynamicObject> {
+        self.of_kind(kind).list(&ListParams::default()).await.unwrap().items
+    }
+
+    /// The names of the objects of a kind.
+    pub async fn names(&self, kind: &str) -> Vec<String> {
+        self.list(kind).await.iter().map(ResourceExt::name_any).collect()
+    }
+
+    /// Which objects of a kind there are.
+    pub async fn uids(&self, kind: &str) -> BTreeMap<String, String> {
+        self.list(kind).await.into_iter().map(|it| (it.name_any(), it.uid().unwrap())).collect()
+    }
+
+    pub async fn delete(&self, kind: &str, name: &str) {
+        self.of_kind(kind).delete(name, &DeleteParams::default()).await.unwrap();
     }
 
     /// The status of an object, if it speaks of the spec as it is.
@@ -189,6 +217,46 @@ impl Stage {
         found.map_or_else(|| "absent".to_owned(), |it| it["status"].as_str().unwrap().to_owned())
     }
 
+    pub async fn scale(&self, set: &str) -> Value {
+        serde_json::to_value(self.of_kind("LeaderWorkerSet").get_scale(set).await.unwrap()).unwrap()
+    }
+
+    pub async fn scale_to(&self, set: &str, replicas: u32) {
+        let patch = Patch::Merge(serde_json::json!({"spec": {"replicas": replicas}}));
+        self.of_kind("LeaderWorkerSet").patch_scale(set, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// Every state of the objects of a kind from now on, until it is asked for them.
+    pub async fn record(&self, kind: &str) -> Record {
+        let api = self.of_kind(kind);
+        let version = api.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+        let (stop, mut stopped) = oneshot::channel();
+        let recording = tokio::spawn(async move {
+            let mut events = api.watch(&WatchParams::default(), &version).await.unwrap().boxed();
+            let mut seen = Vec::new();
+            loop {
+                tokio::select! {
+                    biased;
+                    Some(event) = events.next() => match event.unwrap() {
+                        WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                            seen.push(serde_json::to_value(object).unwrap());
+                        }
+                        _ => {}
+                    },
+                    _ = &mut stopped => return seen,
+                }
+            }
+        });
+        Record { stop, recording }
+    }
+
+    /// A condition of a set, once it is true.
+    pub async fn true_condition(&self, set: &str, ty: &str) -> Option<Value> {
+        let object = self.get("LeaderWorkerSet", set).await?;
+        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.into_iter().find(|condition| condition["type"] == ty && condition["status"] == "True")
+    }
+
     /// Looks again and again until there is an answer.
     pub async fn eventually<T, F: Future<Output = Option<T>>>(
         &self,
@@ -203,6 +271,34 @@ impl Stage {
             assert!(tokio::time::Instant::now() < deadline, "in vain: {what}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+}
+
+pub struct Record {
+    stop: oneshot::Sender<()>,
+    recording: JoinHandle<Vec<Value>>,
+}
+
+impl Record {
+    pub async fn end(self) -> Vec<Value> {
+        self.stop.send(()).unwrap();
+        self.recording.await.unwrap()
+    }
+}
+
+/// The status of a set once so many groups are ready, all of the newest template and none beyond them.
+pub fn updated_groups<'a>(
+    stage: &'a Stage,
+    name: &'a str,
+    groups: u64,
+) -> impl FnMut() -> std::pin::Pin<Box<dyn Future<Output = Option<Value>> + Send + 'a>> {
+    move || {
+        Box::pin(async move {
+            let status = stage.observed("LeaderWorkerSet", name).await?;
+            let is = |field: &str| status[field].as_u64() == Some(groups);
+            let all = is("replicas") && is("readyReplicas") && is("updatedReplicas");
+            (all && status["currentRevision"] == status["updateRevision"]).then_some(status)
+        })
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod ending;
 mod logs;
+mod names;
 mod probing;
 mod restart;
 mod running;

@@ -2,6 +2,7 @@
 //!
 //! Each one asks whatever API a kubeconfig leads to, embedded or a cluster's; none of them knows which.
 
+pub(crate) mod adopt;
 pub(crate) mod apply;
 mod client;
 pub(crate) mod delete;
@@ -11,6 +12,7 @@ pub(crate) mod get;
 mod kinds;
 pub(crate) mod logs;
 mod object;
+pub(crate) mod rollout;
 mod stream;
 mod table;
 

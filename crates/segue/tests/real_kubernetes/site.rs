@@ -143,7 +143,14 @@ fn install(cluster: &Cluster) {
 /// `segue operator`. One that is killed is started again, as by a Deployment, and goes with the shell that does that.
 fn run_operator(cluster: &mut Cluster, operator: Operator) {
     let (segue, kubeconfig) = (segue(), cluster.kubeconfig().to_owned());
-    let command = [segue.as_os_str(), "operator".as_ref(), "--kubeconfig".as_ref(), kubeconfig.as_os_str()];
+    let kinds = "--kinds=leaderworkerset,modeldeployment";
+    let command = [
+        segue.as_os_str(),
+        "operator".as_ref(),
+        kinds.as_ref(),
+        "--kubeconfig".as_ref(),
+        kubeconfig.as_os_str(),
+    ];
     match operator {
         Operator::Steady => cluster.run("operator", &segue, &command[1..]),
         Operator::Killed => {

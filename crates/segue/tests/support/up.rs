@@ -92,7 +92,11 @@ impl Drop for Up {
 
 /// Starts one, and returns when it answers.
 fn begin(state: &Path) -> Child {
+    // Examples say `segue` and mean this one.
+    let here = Path::new(env!("CARGO_BIN_EXE_segue")).parent().unwrap();
+    let path = format!("{}:{}", here.display(), std::env::var("PATH").unwrap_or_default());
     let mut child = Command::new(env!("CARGO_BIN_EXE_segue"))
+        .env("PATH", path)
         .args(["up", "-o", "json", "--directory"])
         .arg(state)
         .stdout(Stdio::piped())

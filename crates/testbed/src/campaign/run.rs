@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use apiserver::{InProcess, Server, store, world::Seeded};
-use controllers::{Nothing, Protections, Settings};
-use k8s_openapi::api::core::v1::Pod;
+use controllers::{Nothing, Protections, Settings, leaderworkerset::adopt};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
@@ -23,7 +23,7 @@ use super::{
     judge::{Allowed, Judge},
     workload::{Step, Subject, Workload},
 };
-use crate::{Kubelet, Pace};
+use crate::{Kubelet, Pace, inherited::inherit};
 
 /// What became of a run.
 #[derive(Clone, Debug, Default)]
@@ -95,7 +95,9 @@ struct Run {
     history: History,
     subject: Subject,
     violations: Vec<String>,
-    leaders: Leaders,
+    plan: Plan,
+    /// Nobody, as long as the story tells what was before them.
+    leaders: Option<Leaders>,
     wanted: Option<Allowed>,
     _kubelet: Kubelet,
     helpers: JoinSet<()>,
@@ -144,8 +146,9 @@ impl Run {
             now: || jiff::Timestamp::UNIX_EPOCH.checked_add(clock::now()).unwrap_or_default(),
         };
         let kubelet = Kubelet::at_pace(client.clone(), pace);
+        // Whoever is on a lost node says nothing more.
+        kubelet.gone_if(|pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) != Some(LOST));
         let shared = Shared::new(plan.clone(), seed);
-        let leaders = Leaders::begin(&server, &shared, plan);
         let violations = Vec::new();
         Ok(Self {
             server,
@@ -155,7 +158,8 @@ impl Run {
             history,
             subject,
             violations,
-            leaders,
+            plan: plan.clone(),
+            leaders: None,
             wanted: None,
             _kubelet: kubelet,
             helpers,
@@ -163,17 +167,22 @@ impl Run {
     }
 
     async fn step(&mut self, step: &Step) -> Result<(), String> {
+        if self.leaders.is_none() && !matches!(step, Step::Inherit(_)) {
+            self.leaders = Some(Leaders::begin(&self.server, &self.shared, &self.plan));
+        }
         match step {
             Step::Apply(object) => {
-                let wanted = Allowed::by(object);
-                let allowed = if self.wanted.is_some() {
-                    self.judge.allowed().or(wanted.clone())
-                } else {
-                    wanted.clone()
-                };
-                self.judge.allow(allowed);
-                self.wanted = Some(wanted);
+                self.want(object);
                 apply(&self.client, object).await
+            }
+            Step::Inherit(object) => {
+                self.want(object);
+                inherit(&self.client, "default", object).await.map_err(|error| error.to_string())
+            }
+            Step::Adopt => take_over(&self.client).await.map_err(|error| error.to_string()),
+            Step::LoseNode(pod) => {
+                self.judge.harm(pod);
+                lose_node(&self.client, pod).await.map_err(|error| error.to_string())
             }
             Step::Settle => self.settle().await,
             Step::After(writes) => {
@@ -196,6 +205,13 @@ impl Run {
                 api.delete(name, &DeleteParams::default()).await.map(drop).map_err(|error| error.to_string())
             }
         }
+    }
+
+    fn want(&mut self, object: &Value) {
+        let wanted = Allowed::by(object);
+        let before = self.wanted.is_some().then(|| self.judge.allowed());
+        self.judge.allow(before.map_or_else(|| wanted.clone(), |before| before.or(wanted.clone())));
+        self.wanted = Some(wanted);
     }
 
     /// What the story is about.
@@ -300,7 +316,9 @@ impl Run {
     async fn end(mut self) -> Outcome {
         self.shared.heal();
         let before = self.shared.writes();
-        self.leaders.end().await;
+        if let Some(leaders) = self.leaders.take() {
+            leaders.end().await;
+        }
         if self.violations.is_empty() {
             let calm = Shared::new(Plan::default(), 0);
             let leaders = Leaders::begin(&self.server, &calm, &Plan::default());
@@ -391,6 +409,34 @@ async fn apply(client: &Client, object: &Value) -> Result<(), String> {
     };
     let parameters = PatchParams::apply("user").force();
     api.patch(&name, &parameters, &Patch::Apply(object)).await.map(drop).map_err(|error| error.to_string())
+}
+
+/// Somebody takes over what another operator made.
+async fn take_over(client: &Client) -> Result<(), kube::Error> {
+    for left in adopt::look(client, "default").await? {
+        for write in left.takeover().unwrap_or_default() {
+            adopt::take(client, "default", &write).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The node of a pod that is off for good, as somebody has said.
+const LOST: &str = "lost";
+
+async fn lose_node(client: &Client, pod: &str) -> Result<(), kube::Error> {
+    let node = json!({"metadata": {"name": LOST}, "spec": {
+        "taints": [{"key": "node.kubernetes.io/out-of-service", "value": "off", "effect": "NoExecute"}],
+    }});
+    let node = serde_json::from_value(node).map_err(kube::Error::SerdeError)?;
+    Api::<Node>::all(client.clone()).create(&PostParams::default(), &node).await?;
+    let binding = json!({
+        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": {"kind": "Node", "name": LOST},
+    });
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    let answer: Value = pods.create_subresource("binding", pod, &PostParams::default(), &binding).await?;
+    drop(answer);
+    Ok(())
 }
 
 async fn restart(client: &Client, name: &str) -> Result<(), String> {

@@ -13,6 +13,12 @@ pub enum Step {
     After(u64),
     /// A container of this pod restarts.
     Restart(&'static str),
+    /// Another operator has made this, before ours begins.
+    Inherit(Value),
+    /// Somebody takes over what another operator made.
+    Adopt,
+    /// The node of this pod is off for good.
+    LoseNode(&'static str),
     /// Somebody deletes this pod.
     DeletePod(&'static str),
     /// Somebody deletes the set.
@@ -56,6 +62,7 @@ struct Shape {
     partition: u32,
     startup: &'static str,
     restart: &'static str,
+    claims: bool,
 }
 
 const PLAIN: Shape = Shape {
@@ -66,11 +73,16 @@ const PLAIN: Shape = Shape {
     partition: 0,
     startup: "LeaderCreated",
     restart: "RecreateGroupOnPodRestart",
+    claims: false,
 };
 
 fn set(image: &str, shape: Shape) -> Step {
-    let Shape { replicas, size, unavailable, surge, partition, startup, restart } = shape;
-    Step::Apply(json!({
+    Step::Apply(manifest(image, shape))
+}
+
+fn manifest(image: &str, shape: Shape) -> Value {
+    let Shape { replicas, size, unavailable, surge, partition, startup, restart, claims } = shape;
+    let mut set = json!({
         "apiVersion": "leaderworkerset.x-k8s.io/v1",
         "kind": "LeaderWorkerSet",
         "metadata": {"name": "x", "annotations": {"segue.dev/settle-seconds": "1", "segue.dev/drain-seconds": "1"}},
@@ -86,7 +98,16 @@ fn set(image: &str, shape: Shape) -> Step {
                 "workerTemplate": {"spec": {"containers": [{"name": "c", "image": image}]}},
             },
         },
-    }))
+    });
+    if claims {
+        let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+        let template = &mut set["spec"]["leaderWorkerTemplate"];
+        template["volumeClaimTemplates"] = json!([{"metadata": {"name": "data"}, "spec": spec}]);
+        template["persistentVolumeClaimRetentionPolicy"] =
+            json!({"whenDeleted": "Delete", "whenScaled": "Delete"});
+        set["spec"]["networkConfig"] = json!({"subdomainPolicy": "UniquePerReplica"});
+    }
+    set
 }
 
 /// Every story of a kind.
@@ -225,6 +246,17 @@ fn sets() -> Vec<Workload> {
                 Step::Settle,
             ],
         ),
+        story(
+            "claims and names of their own",
+            vec![
+                set("one", Shape { claims: true, ..surge }),
+                Step::Settle,
+                set("two", Shape { claims: true, ..surge }),
+                Step::Settle,
+                set("two", Shape { claims: true, replicas: 1, ..surge }),
+                Step::Settle,
+            ],
+        ),
         story("restart of a worker", vec![one.clone(), Step::Settle, Step::Restart("x-1-1"), Step::Settle]),
         story("loss of a leader", vec![one.clone(), Step::Settle, Step::DeletePod("x-1"), Step::Settle]),
         story(
@@ -233,6 +265,17 @@ fn sets() -> Vec<Workload> {
                 set("one", Shape { restart: "None", ..PLAIN }),
                 Step::Settle,
                 Step::DeletePod("x-1-1"),
+                Step::Settle,
+            ],
+        ),
+        story("loss of a node", vec![one.clone(), Step::Settle, Step::LoseNode("x-1-1"), Step::Settle]),
+        story(
+            "adopt, then roll",
+            vec![
+                Step::Inherit(manifest("one", PLAIN)),
+                Step::Adopt,
+                Step::Settle,
+                set("two", PLAIN),
                 Step::Settle,
             ],
         ),

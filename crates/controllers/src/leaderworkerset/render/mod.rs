@@ -1,10 +1,17 @@
 //! The pods of a group, and the Services that give them names.
 
+mod claims;
+mod placement;
+#[cfg(test)]
+mod tests;
+mod tpu;
+
 use api::leaderworkerset::{LeaderWorkerSet, SubdomainPolicy};
 use kube::ResourceExt;
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use serde_json::{Value, json};
 
+pub(super) use self::claims::{Claim, claims, goes_with};
 use super::revision::Template;
 use crate::{labels, owner, runtime::Key};
 
@@ -76,6 +83,18 @@ pub(super) fn pod(set: &LeaderWorkerSet, template: &Template, place: Place) -> V
         // Who takes requests is who leaves service first: the leader speaks for its group.
         push(&mut spec["readinessGates"], json!({"conditionType": labels::IN_SERVICE}));
     }
+    placement::place(&mut pod, set, template, place);
+    let told = tpu::Pod {
+        place,
+        size: crate::count(pods.size),
+        leader: &leader_name,
+        subdomain: &subdomain,
+        leader_asks: tpu::leader_asks(template),
+        subgroup: placement::subgroup(template, place),
+    };
+    tpu::tell(&mut pod, &told);
+    let spec = &mut pod["spec"];
+    claims::mount(spec, &claims(set, template, place));
     let ours = [
         ("LWS_LEADER_ADDRESS", format!("{leader_name}.{subdomain}.{namespace}")),
         ("LWS_GROUP_SIZE", pods.size.to_string()),
@@ -147,80 +166,4 @@ fn lead(env: &mut Value, ours: &[(&str, String)]) {
 fn sha1(text: &str) -> String {
     let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes());
     hash.as_ref().iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn set(size: i32, subdomains: &str) -> (LeaderWorkerSet, Template) {
-        let set: LeaderWorkerSet = serde_json::from_value(json!({
-            "metadata": {"name": "x", "namespace": "ns", "uid": "u"},
-            "spec": {
-                "networkConfig": {"subdomainPolicy": subdomains},
-                "leaderWorkerTemplate": {
-                    "size": size,
-                    "leaderTemplate": {"spec": {"containers": [{"name": "l"}]}},
-                    "workerTemplate": {
-                        "metadata": {"labels": {"mine": "stays"}},
-                        "spec": {
-                            "readinessGates": [{"conditionType": "theirs"}],
-                            "initContainers": [{"name": "i"}],
-                            "containers": [{"name": "w", "env": [
-                                {"name": "LWS_GROUP_SIZE", "value": "9"},
-                                {"name": "AT", "value": "$(LWS_LEADER_ADDRESS)"},
-                            ]}],
-                        },
-                    },
-                },
-            },
-        }))
-        .unwrap();
-        let template = Template {
-            key: "abc".to_owned(),
-            pods: set.spec.leader_worker_template.clone(),
-            subdomains: set.spec.network_config.as_ref().unwrap().subdomain_policy,
-        };
-        (set, template)
-    }
-
-    #[test]
-    fn a_worker_knows_its_leader_its_group_and_its_place() {
-        let (set, template) = set(3, "Shared");
-        let pod = pod(&set, &template, Place { group: 4, index: 2, incarnation: 1 });
-        assert_eq!(pod["metadata"]["name"], "x-4-2");
-        assert_eq!((&pod["spec"]["hostname"], &pod["spec"]["subdomain"]), (&json!("x-4-2"), &json!("x")));
-        let labels = &pod["metadata"]["labels"];
-        assert_eq!(labels["mine"], "stays");
-        assert_eq!(labels[labels::GROUP_INDEX], "4");
-        assert_eq!(labels[labels::WORKER_INDEX], "2");
-        // sha1 of "ns/x-4"
-        assert_eq!(labels[labels::GROUP_KEY].as_str().unwrap().len(), 40);
-        let annotations = &pod["metadata"]["annotations"];
-        assert_eq!(annotations[labels::LEADER_NAME], "x-4");
-        assert_eq!(annotations[labels::SIZE], "3");
-        assert_eq!(annotations[labels::INCARNATION], "1");
-        let env = &pod["spec"]["containers"][0]["env"];
-        assert_eq!(env[0], json!({"name": "LWS_LEADER_ADDRESS", "value": "x-4.x.ns"}));
-        assert_eq!(env[1], json!({"name": "LWS_GROUP_SIZE", "value": "3"}));
-        assert_eq!(env[3], json!({"name": "AT", "value": "$(LWS_LEADER_ADDRESS)"}));
-        assert_eq!(env.as_array().unwrap().len(), 4);
-        assert_eq!(pod["spec"]["initContainers"][0]["env"][2]["value"], "2");
-        assert_eq!(pod["spec"]["readinessGates"], json!([{"conditionType": "theirs"}]));
-        assert_eq!(pod["metadata"]["ownerReferences"][0]["kind"], "LeaderWorkerSet");
-    }
-
-    #[test]
-    fn the_leader_carries_the_gate_and_may_have_a_subdomain_of_its_own() {
-        let (set, template) = set(3, "UniquePerReplica");
-        let pod = pod(&set, &template, Place { group: 4, index: 0, incarnation: 0 });
-        assert_eq!((&pod["metadata"]["name"], &pod["spec"]["subdomain"]), (&json!("x-4"), &json!("x-4")));
-        assert_eq!(pod["spec"]["containers"][0]["name"], "l");
-        assert_eq!(pod["spec"]["readinessGates"], json!([{"conditionType": labels::IN_SERVICE}]));
-        assert_eq!(pod["metadata"]["annotations"][labels::SUBDOMAIN_POLICY], "UniquePerReplica");
-        assert_eq!(pod["spec"]["containers"][0]["env"][0]["value"], "x-4.x-4.ns");
-        let (key, service) = headless(&set, Some(4));
-        assert_eq!(key.name, "x-4");
-        assert_eq!(service["spec"]["selector"][labels::GROUP_INDEX], "4");
-    }
 }

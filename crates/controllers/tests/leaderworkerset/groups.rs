@@ -1,27 +1,12 @@
-//! Sets on the embedded API, with a kubelet that runs nothing.
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod stage;
+//! Groups: made, started, replaced, made again, counted.
 
 use kube::ResourceExt;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::stage::{Stage, ready_groups};
-
-fn set(name: &str, replicas: u32, size: u32, image: &str) -> Value {
-    json!({
-        "apiVersion": "leaderworkerset.x-k8s.io/v1",
-        "kind": "LeaderWorkerSet",
-        "metadata": {"name": name, "annotations": {"segue.dev/settle-seconds": "0", "segue.dev/drain-seconds": "0"}},
-        "spec": {
-            "replicas": replicas,
-            "leaderWorkerTemplate": {
-                "size": size,
-                "workerTemplate": {"spec": {"containers": [{"name": "c", "image": image}]}},
-            },
-        },
-    })
-}
+use crate::{
+    rolling, set,
+    stage::{Stage, ready_groups, updated_groups},
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn groups_are_created_become_ready_and_are_counted() {
@@ -155,4 +140,43 @@ async fn nothing_is_written_where_nothing_changes() {
     stage.eventually("the other set is ready", ready_groups(&stage, "y", 1)).await;
     let changed = stage.changed_since(before).await;
     assert!(changed.iter().all(|name| name.starts_with('y')), "{changed:?}");
+}
+
+/// Rows of 2.4 and 2.6: below the partition nothing is replaced, what fails there comes back as it was, and the set is
+/// available when the others are new.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partition_keeps_the_groups_below_it_at_the_old_template() {
+    let stage = Stage::start().await;
+    let partitioned = |image: &str, partition: u32| {
+        let mut set = rolling(set("x", 3, 1, image), 1, 0);
+        set["spec"]["rolloutStrategy"]["rollingUpdateConfiguration"]["partition"] = json!(partition);
+        set
+    };
+    stage.apply(&partitioned("one", 0)).await;
+    stage.eventually("three groups are ready", ready_groups(&stage, "x", 3)).await;
+    stage.apply(&partitioned("two", 2)).await;
+    let images = || async {
+        let pods = stage.all_pods("x").await;
+        pods.into_iter().map(|pod| pod.spec.unwrap().containers[0].image.clone().unwrap()).collect::<Vec<_>>()
+    };
+    let settled = || async {
+        let status = stage.observed("LeaderWorkerSet", "x").await?;
+        let new = status["updatedReplicas"] == 1 && status["readyReplicas"] == 3;
+        (new && stage.condition("x", "Available").await == "True").then_some(())
+    };
+    stage.eventually("the highest group is new", settled).await;
+    assert_eq!(images().await, ["one", "one", "two"]);
+    let before = stage.uids("Pod").await;
+    stage.delete("Pod", "x-0").await;
+    stage
+        .eventually("the lowest is back", || async {
+            let now = stage.uids("Pod").await;
+            (now.get("x-0")? != &before["x-0"]).then_some(())
+        })
+        .await;
+    stage.eventually("all serve", settled).await;
+    assert_eq!(images().await, ["one", "one", "two"]);
+    stage.apply(&partitioned("two", 0)).await;
+    stage.eventually("all are new", updated_groups(&stage, "x", 3)).await;
+    assert_eq!(images().await, ["two", "two", "two"]);
 }

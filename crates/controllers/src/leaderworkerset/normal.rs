@@ -1,0 +1,195 @@
+//! Templates as the public operator prints them, so that a revision has the same key here and there, and so that two
+//! texts of one template are one.
+
+use api::leaderworkerset::{LeaderWorkerTemplate, RestartPolicy};
+use schema::{
+    quantity,
+    structs::{self, Is, Type},
+};
+use serde_json::{Map, Value, json};
+
+/// A template as Go prints it: zero values that it leaves out are left out, those that it prints are there, and
+/// quantities have one form. What Go does not know is kept, because it reaches the pods.
+pub(super) fn normal(template: &LeaderWorkerTemplate) -> Result<Value, serde_json::Error> {
+    // The old name of the policy; the public operator renames it before it stores anything.
+    let policy = match template.restart_policy {
+        RestartPolicy::Default => RestartPolicy::None,
+        policy => policy,
+    };
+    let mut value = serde_json::to_value(template)?;
+    value["restartPolicy"] = json!(policy);
+    for name in ["leaderTemplate", "workerTemplate"] {
+        if let Some(pod) = value.get_mut(name).filter(|pod| pod.is_object()) {
+            through("meta/v1.ObjectMeta", &mut pod["metadata"]);
+            through("core/v1.PodSpec", &mut pod["spec"]);
+        }
+    }
+    for claim in value["volumeClaimTemplates"].as_array_mut().into_iter().flatten() {
+        through("core/v1.PersistentVolumeClaim", claim);
+    }
+    if value["volumeClaimTemplates"].is_null()
+        && let Some(fields) = value.as_object_mut()
+    {
+        fields.remove("volumeClaimTemplates");
+    }
+    Ok(value)
+}
+
+/// What Go prints of a value after it has read it into this struct.
+fn through(name: &str, value: &mut Value) {
+    if value.is_null() {
+        *value = json!({});
+    }
+    let Some(map) = value.as_object_mut() else { return };
+    map.retain(|_, value| !value.is_null());
+    for field in structs::fields(name) {
+        let printed =
+            map.remove(field.name).map_or_else(|| field.ty.zero(), |value| printed(&field.ty, value));
+        if !field.omits(&printed) {
+            map.insert(field.name.to_owned(), printed);
+        }
+    }
+}
+
+fn printed(ty: &Type, mut value: Value) -> Value {
+    match (&ty.is, value) {
+        (_, Value::Null) => ty.zero(),
+        (Is::Pointer(of), value) => printed(of, value),
+        (Is::List(of), Value::Array(list)) => list.into_iter().map(|item| printed(of, item)).collect(),
+        (Is::Map(of), Value::Object(map)) => {
+            map.into_iter().map(|(key, item)| (key, printed(of, item))).collect::<Map<_, _>>().into()
+        }
+        (Is::Quantity, amount) => quantity::canonical(&amount).map_or(amount, Value::from),
+        (Is::Struct, object) => {
+            value = object;
+            through(ty.name(), &mut value);
+            value
+        }
+        (_, other) => other,
+    }
+}
+
+/// The text that Go writes: `<`, `>` and `&` are escaped in case it ends up in a page.
+pub(super) fn text(value: &Value) -> String {
+    let mut text = String::new();
+    for letter in value.to_string().chars() {
+        match letter {
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                text.push_str(&format!("\\u{:04x}", u32::from(letter)));
+            }
+            letter => text.push(letter),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn normal_of(template: Value) -> Value {
+        normal(&serde_json::from_value(template).unwrap()).unwrap()
+    }
+
+    fn pod(spec: Value) -> Value {
+        let mut template = json!({"workerTemplate": {}});
+        template["workerTemplate"]["spec"] = spec;
+        normal_of(template)["workerTemplate"]["spec"].take()
+    }
+
+    /// Rows of 2.2: what Go prints though nobody wrote it.
+    #[test]
+    fn zero_values_that_go_prints_are_there() {
+        assert_eq!(
+            normal_of(json!({"workerTemplate": {}})),
+            json!({
+                "restartPolicy": "RecreateGroupOnPodRestart",
+                "size": 1,
+                "workerTemplate": {"metadata": {}, "spec": {"containers": null}},
+            })
+        );
+        let rows = [
+            (json!({"name": "c"}), json!({"name": "c", "resources": {}})),
+            (
+                json!({"name": "c", "env": [{"name": "e", "valueFrom": {"resourceFieldRef": {"resource": "cpu"}}}]}),
+                json!({"name": "c", "resources": {}, "env": [
+                    {"name": "e", "valueFrom": {"resourceFieldRef": {"resource": "cpu", "divisor": "0"}}},
+                ]}),
+            ),
+            (
+                json!({"name": "c", "livenessProbe": {"grpc": {"port": 1}}}),
+                json!({"name": "c", "resources": {}, "livenessProbe": {"grpc": {"port": 1, "service": null}}}),
+            ),
+        ];
+        for list in ["containers", "initContainers"] {
+            for (written, printed) in &rows {
+                assert_eq!(pod(json!({list: [written]}))[list], json!([printed]));
+            }
+        }
+        let claim = json!({"metadata": {"name": "d"}, "spec": {"dataSource": {"kind": "k", "name": "n"}}});
+        let printed = normal_of(json!({"workerTemplate": {}, "volumeClaimTemplates": [claim]}));
+        assert_eq!(
+            printed["volumeClaimTemplates"],
+            json!([{
+                "metadata": {"name": "d"},
+                "spec": {"dataSource": {"apiGroup": null, "kind": "k", "name": "n"}, "resources": {}},
+                "status": {},
+            }])
+        );
+        let volume = json!({"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}});
+        assert_eq!(
+            pod(json!({"volumes": [volume]}))["volumes"][0]["ephemeral"]["volumeClaimTemplate"],
+            json!({"metadata": {}, "spec": {"resources": {}}})
+        );
+    }
+
+    /// Rows of 2.2: what Go leaves out though somebody wrote it, and what it keeps.
+    #[test]
+    fn zero_values_that_go_does_not_tell_from_nothing_are_not_there() {
+        let bare = pod(json!({"containers": []}));
+        for nothing in [
+            json!({"hostNetwork": false}),
+            json!({"nodeSelector": {}}),
+            json!({"tolerations": []}),
+            json!({"serviceAccountName": ""}),
+            json!({"volumes": null}),
+        ] {
+            let mut spec = nothing.clone();
+            spec["containers"] = json!([]);
+            assert_eq!(pod(spec), bare, "{nothing}");
+        }
+        for kept in [
+            json!({"automountServiceAccountToken": false}),
+            json!({"securityContext": {}}),
+            json!({"terminationGracePeriodSeconds": 0}),
+        ] {
+            let (name, value) = kept.as_object().unwrap().iter().next().unwrap();
+            assert_eq!(pod(kept.clone())[name], *value);
+        }
+        let tools = json!({"workerTemplate": {"metadata": {"creationTimestamp": null}, "spec": {}}});
+        assert_eq!(normal_of(tools), normal_of(json!({"workerTemplate": {}})));
+    }
+
+    #[test]
+    fn quantities_have_one_form_and_unknown_fields_stay() {
+        let limits = |cpu: Value, memory: Value| {
+            let spec = json!({"containers": [{"name": "c", "resources": {"limits": {"cpu": cpu, "memory": memory}}}]});
+            pod(spec)["containers"][0]["resources"]["limits"].take()
+        };
+        assert_eq!(limits(json!("0.5"), json!("1024Mi")), json!({"cpu": "500m", "memory": "1Gi"}));
+        assert_eq!(limits(json!(2), json!("1Gi")), json!({"cpu": "2", "memory": "1Gi"}));
+        let newer = pod(json!({"containers": [{"name": "c", "future": {"empty": ""}}]}));
+        assert_eq!(newer["containers"][0]["future"], json!({"empty": ""}));
+    }
+
+    #[test]
+    fn the_old_name_of_a_policy_is_the_new_one() {
+        let policy = |policy: &str| normal_of(json!({"workerTemplate": {}, "restartPolicy": policy}));
+        assert_eq!(policy("Default"), policy("None"));
+    }
+
+    #[test]
+    fn text_is_escaped_as_go_escapes_it() {
+        assert_eq!(text(&json!({"a": "<b> && \"c\""})), r#"{"a":"\u003cb\u003e \u0026\u0026 \"c\""}"#);
+    }
+}

@@ -1,0 +1,69 @@
+//! Events: the reasons of the contract, once for each thing that happens.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    set,
+    stage::{Stage, ready_groups, updated_groups},
+};
+
+/// What was told, by reason and action: how often, and in which words the first time. Kubernetes counts events of one
+/// reason and one action together.
+async fn told(stage: &Stage) -> BTreeMap<(String, String), (u64, String)> {
+    let events = stage.list("Event").await.into_iter().map(|event| {
+        assert_eq!(event.data["regarding"]["kind"], "LeaderWorkerSet");
+        assert_eq!(event.data["type"], "Normal");
+        let text = |field: &str| event.data[field].as_str().unwrap().to_owned();
+        let count = event.data["series"]["count"].as_u64().unwrap_or(1);
+        ((text("reason"), text("action")), (count, text("note")))
+    });
+    events.collect()
+}
+
+fn row(reason: &str, action: &str, count: u64, note: &str) -> ((String, String), (u64, String)) {
+    ((reason.to_owned(), action.to_owned()), (count, note.to_owned()))
+}
+
+/// Rows of 1.4 that have the same moment here; what speaks of `StatefulSets` there speaks of groups.
+#[tokio::test(flavor = "multi_thread")]
+async fn everything_that_happens_to_a_set_is_told_once() {
+    let stage = Stage::start().await;
+    stage.apply(&set("x", 2, 2, "one")).await;
+    stage.eventually("two groups are ready", ready_groups(&stage, "x", 2)).await;
+    stage.eventually("it is available", || stage.true_condition("x", "Available")).await;
+    stage.quiet().await;
+    let first = told(&stage).await;
+    let key = stage.get("LeaderWorkerSet", "x").await.unwrap()["status"]["updateRevision"].clone();
+    let stored = format!("stored revision {}", key.as_str().unwrap());
+    let wanted = BTreeMap::from([
+        row("CreatingRevision", "Create", 1, &stored),
+        row("GroupsProgressing", "Create", 1, "made: groups 0, 1"),
+        row(
+            "GroupsProgressing",
+            "Update",
+            1,
+            "Replicas are progressing, with 0 groups ready of total 2 groups",
+        ),
+        row("AllGroupsReady", "Update", 1, "All replicas are ready, with 2 groups ready of total 2 groups"),
+    ]);
+    assert_eq!(first, wanted);
+
+    stage.apply(&set("x", 2, 2, "two")).await;
+    stage.eventually("both are updated", updated_groups(&stage, "x", 2)).await;
+    stage.apply(&set("x", 1, 2, "two")).await;
+    stage.eventually("one is removed", || async { (stage.pods("x").await.len() == 2).then_some(()) }).await;
+    stage.quiet().await;
+    let then = told(&stage).await;
+    let note = "Rolling Upgrade is in progress, with 2 groups ready of total 2 groups";
+    // The condition, and each of the two groups.
+    let (what, updating) = row("GroupsUpdating", "Update", 3, note);
+    assert_eq!(then[&what], updating);
+    let (what, removed) = row("GroupsProgressing", "Delete", 1, "removed: group 1");
+    assert_eq!(then[&what], removed);
+    let (what, _) = row("CreatingRevision", "Create", 2, "");
+    assert_eq!(then[&what].0, 2);
+    stage.fail("x-0-1").await;
+    let (what, _) = row("RecreateGroup", "Delete", 1, "");
+    let (count, note) = stage.eventually("it is told", || async { told(&stage).await.remove(&what) }).await;
+    assert!(count == 1 && note.contains("group 0"), "{note}");
+}

@@ -1,0 +1,181 @@
+//! Names for the processes of pods, as a cluster's DNS has them: a hosts file for each namespace, which its containers
+//! see as /etc/hosts. It follows the `EndpointSlice`s, so it says what DNS would: a Service by its ready pods, and a pod by
+//! its hostname in the Service that its `subdomain` names.
+use std::{
+    fmt::Write,
+    fs::{self, File},
+    io,
+    os::unix::fs::FileExt,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use k8s_openapi::api::{
+    core::v1::Pod,
+    discovery::v1::{Endpoint, EndpointSlice},
+};
+use kube::{Api, ResourceExt};
+use tokio::sync::mpsc;
+
+use crate::{
+    context::key,
+    settings::Settings,
+    watch::{Change, Known, follow},
+};
+
+/// The hosts files.
+#[derive(Debug)]
+pub(crate) struct Names {
+    directory: PathBuf,
+    /// Why no process can have a hosts file of its own on this machine, if so.
+    impossible: Option<String>,
+    slices: Mutex<Known<EndpointSlice>>,
+}
+
+impl Names {
+    /// Finds out whether this machine allows them.
+    pub async fn open(settings: &Settings) -> io::Result<Arc<Self>> {
+        let directory = settings.directory.join("hosts");
+        // What an earlier agent knew is no longer so.
+        drop(fs::remove_dir_all(&directory));
+        fs::create_dir_all(&directory)?;
+        let names = Self { directory, impossible: None, slices: Mutex::default() };
+        let trial = names.write("default", &Known::new())?;
+        let impossible = settings.shim.try_hosts(&trial).await.err();
+        Ok(Arc::new(Self { impossible, ..names }))
+    }
+
+    /// The file that a pod sees as /etc/hosts. Where that cannot be, only pods that have a name for others need it.
+    pub fn hosts_of(&self, pod: &Pod) -> Result<Option<PathBuf>, String> {
+        let (namespace, _) = key(pod);
+        let subdomain = pod.spec.as_ref().and_then(|spec| spec.subdomain.as_deref()).unwrap_or_default();
+        match &self.impossible {
+            None => {
+                let slices = self.slices.lock().unwrap_or_else(PoisonError::into_inner);
+                self.write(namespace, &slices).map(Some).map_err(|error| format!("its hosts file: {error}"))
+            }
+            Some(_) if subdomain.is_empty() => Ok(None),
+            Some(why) => Err(format!(
+                "the pod has the subdomain {subdomain:?} and must be found by name, and this machine does not let a \
+                 process have a hosts file of its own ({why}); run segue as root, or allow user namespaces (see \
+                 docs/operations.md), and start it again"
+            )),
+        }
+    }
+
+    /// Follows the `EndpointSlice`s for ever.
+    pub async fn keep(self: Arc<Self>, slices: Api<EndpointSlice>) {
+        let (changes, mut heard) = mpsc::channel::<Change<EndpointSlice>>(256);
+        let learning = async {
+            while let Some(change) = heard.recv().await {
+                let mut slices = self.slices.lock().unwrap_or_else(PoisonError::into_inner);
+                change.apply(&mut slices);
+                // What came in the meantime is one change.
+                while let Ok(change) = heard.try_recv() {
+                    change.apply(&mut slices);
+                }
+                for namespace in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
+                    // What cannot be written now is written with the next change, or tells the next container.
+                    drop(self.write(&namespace.file_name().to_string_lossy(), &slices));
+                }
+            }
+        };
+        tokio::join!(follow(slices, changes), learning);
+    }
+
+    /// Writes in place, for the file is mounted, and never less than was there, for it is read at the same time.
+    fn write(&self, namespace: &str, slices: &Known<EndpointSlice>) -> io::Result<PathBuf> {
+        let path = self.directory.join(namespace);
+        let file = File::options().write(true).create(true).truncate(false).open(&path)?;
+        let mut text = hosts(&fs::read_to_string("/etc/hosts").unwrap_or_default(), namespace, slices);
+        let before = usize::try_from(file.metadata()?.len()).unwrap_or_default();
+        text.extend(std::iter::repeat_n('\n', before.saturating_sub(text.len())));
+        file.write_all_at(text.as_bytes(), 0)?;
+        Ok(path)
+    }
+}
+
+/// The machine's own names, then those of the namespace, which may be short, then all others.
+fn hosts(machine: &str, namespace: &str, slices: &Known<EndpointSlice>) -> String {
+    let mut text = format!("{}\n", machine.trim_end());
+    let (here, elsewhere): (Vec<_>, Vec<_>) =
+        slices.values().partition(|slice| slice.namespace().as_deref() == Some(namespace));
+    for slice in here {
+        tell(&mut text, slice, true);
+    }
+    for slice in elsewhere {
+        tell(&mut text, slice, false);
+    }
+    text
+}
+
+fn tell(text: &mut String, slice: &EndpointSlice, is_here: bool) {
+    let Some(service) = slice.labels().get("kubernetes.io/service-name") else { return };
+    let namespace = slice.namespace().unwrap_or_default();
+    let is_ready = |endpoint: &&Endpoint| {
+        endpoint.conditions.as_ref().and_then(|conditions| conditions.ready) != Some(false)
+    };
+    for endpoint in slice.endpoints.iter().flatten().filter(is_ready) {
+        let own = endpoint.hostname.iter().map(|hostname| format!("{hostname}.{service}"));
+        for name in own.chain([service.clone()]) {
+            let full = format!("{name}.{namespace}");
+            let short = if is_here { name.as_str() } else { "" };
+            for address in &endpoint.addresses {
+                let _ = writeln!(text, "{address} {full}.svc.cluster.local {full}.svc {full} {short}");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn slice(namespace: &str, service: &str, endpoints: &Value) -> EndpointSlice {
+        let labels = json!({"kubernetes.io/service-name": service});
+        let meta = json!({"name": format!("{service}-1"), "namespace": namespace, "labels": labels});
+        let slice = json!({"metadata": meta, "addressType": "IPv4", "endpoints": endpoints});
+        serde_json::from_value(slice).unwrap()
+    }
+
+    #[test]
+    fn names_are_short_at_home_and_only_of_those_that_are_ready() {
+        let mut known = Known::new();
+        let pods = json!([
+            {"addresses": ["127.64.0.2"], "hostname": "x-0", "conditions": {"ready": true}},
+            {"addresses": ["127.64.0.3"], "conditions": {"ready": false}},
+        ]);
+        Change::All(vec![
+            slice("there", "db", &json!([{"addresses": ["127.64.0.9"]}])),
+            slice("here", "x", &pods),
+        ])
+        .apply(&mut known);
+        let expected = "127.0.0.1 localhost\n\
+            127.64.0.2 x-0.x.here.svc.cluster.local x-0.x.here.svc x-0.x.here x-0.x\n\
+            127.64.0.2 x.here.svc.cluster.local x.here.svc x.here x\n\
+            127.64.0.9 db.there.svc.cluster.local db.there.svc db.there \n";
+        assert_eq!(hosts("127.0.0.1 localhost\n\n", "here", &known), expected);
+        assert!(hosts("", "there", &known).contains("db.there db\n"));
+    }
+
+    #[test]
+    fn a_file_is_written_in_place_and_never_gets_shorter() {
+        let directory = tempfile::tempdir().unwrap();
+        let names =
+            Names { directory: directory.path().to_owned(), impossible: None, slices: Mutex::default() };
+        let mut known = Known::new();
+        let long = slice("here", "long", &json!([{"addresses": ["127.64.0.2"]}]));
+        Change::Here(Box::new(long.clone())).apply(&mut known);
+        let path = names.write("here", &known).unwrap();
+        let before = fs::metadata(&path).unwrap();
+        Change::Gone(Box::new(long)).apply(&mut known);
+        names.write("here", &known).unwrap();
+        let after = fs::metadata(&path).unwrap();
+        assert_eq!((before.ino(), before.len()), (after.ino(), after.len()));
+        assert!(!fs::read_to_string(path).unwrap().contains("long"));
+    }
+}

@@ -1,0 +1,71 @@
+//! The verbs that go back, begin anew, hold and go on.
+//!
+//! What the spec of a kind can say is a change of the spec, made as the person who asks, on the condition that nobody has
+//! changed it meanwhile. What it cannot say is a request to the controllers.
+
+pub(crate) mod history;
+pub(crate) mod hold;
+pub(crate) mod restart;
+pub(crate) mod retry;
+mod set;
+pub(crate) mod undo;
+
+use http::{Method, StatusCode};
+use serde_json::Value;
+
+use super::{
+    client::{Ask, Cluster, Reach, with_query},
+    failure::Failure,
+    object::{Named, Target},
+};
+
+/// One object that a person named.
+struct Subject {
+    cluster: Cluster,
+    target: Target,
+    object: Value,
+}
+
+impl Subject {
+    /// Finds it; so far only sets can be asked.
+    async fn find(reach: &Reach, words: &[String]) -> Result<Self, Failure> {
+        let named = Named::read(words)?;
+        let [Named { kind, name: Some(name) }] = &named[..] else {
+            return Err(Failure::usage("name one object, as in leaderworkerset/ray"));
+        };
+        let cluster = Cluster::reach(reach).await?;
+        let served = cluster.kind_called(kind).await?;
+        if served.kind != "LeaderWorkerSet" {
+            let kind = served.kind;
+            return Err(Failure::usage(format!("{kind} does not know this yet; LeaderWorkerSet does")));
+        }
+        let target = Target { served, namespace: cluster.namespace.clone(), name: name.clone() };
+        let answered = cluster.ask(Ask::get(target.path())).await?;
+        if answered.code == StatusCode::NOT_FOUND {
+            return Err(Failure::Refused(format!("{}: there is none{}", target.title(), target.place())));
+        }
+        Ok(Self { object: answered.granted()?, cluster, target })
+    }
+
+    /// Changes it, if it is still as it was found.
+    async fn change(&self, mut patch: Value) -> Result<(), Failure> {
+        patch["metadata"]["uid"] = self.object["metadata"]["uid"].clone();
+        patch["metadata"]["resourceVersion"] = self.object["metadata"]["resourceVersion"].clone();
+        let ask = Ask {
+            method: Method::PATCH,
+            // Whoever applies a manifest later is told who changed its fields.
+            path: with_query(&self.target.path(), &[("fieldManager", "segue-rollout")]),
+            content: Some("application/merge-patch+json"),
+            body: patch.to_string().into_bytes(),
+            ..Ask::default()
+        };
+        let answered = self.cluster.ask(ask).await?;
+        if answered.code == StatusCode::CONFLICT {
+            let title = self.target.title();
+            return Err(Failure::Refused(format!(
+                "{title}: somebody changed it meanwhile; look, and ask again"
+            )));
+        }
+        answered.granted().map(drop)
+    }
+}

@@ -1,0 +1,188 @@
+//! Segue as a guest: on a real control plane that enforces access, `segue operator` runs with exactly the rights that
+//! `segue manifests` grants, beside nobody, and leaves nothing behind.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "clippy.toml allows them in tests, not in helpers of tests"
+)]
+
+mod rights;
+mod site;
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::{Api, ResourceExt, api::ListParams};
+use serde_json::{Value, json};
+
+use crate::{
+    rights::{Asked, Granted},
+    site::{Site, set},
+};
+
+const BOTH: &str = "--kinds=leaderworkerset,modeldeployment";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_right_is_used_and_none_is_missing() {
+    let site = Site::start().await;
+    let objects = site.install(&[]);
+    rights::live_a_full_life(&site, &[BOTH]).await;
+    let (asked, granted) = (Asked::read(&site), Granted::read(&objects));
+    assert_eq!(asked.refused, Vec::<String>::new());
+    assert_eq!(granted.unused(&asked), Vec::<String>::new());
+    assert!(granted.rules() > 20, "{granted:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_right_is_used_and_none_is_missing_in_one_namespace() {
+    let site = Site::start().await;
+    let flags = ["--namespaces=default", "--kinds=leaderworkerset", "--without-webhooks"];
+    let objects = site.install(&flags);
+    rights::live_the_life_of_sets(&site, &flags[..2]).await;
+    let (asked, granted) = (Asked::read(&site), Granted::read(&objects));
+    assert_eq!(asked.refused, Vec::<String>::new());
+    assert_eq!(granted.unused(&asked), Vec::<String>::new());
+    // Another namespace is out of sight, and nothing was asked of it.
+    assert!(asked.all.iter().all(|it| !["kube-system", "kube-public"].contains(&it.namespace.as_str())));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_right_an_update_stops_and_says_which_one() {
+    let site = Site::start().await;
+    let objects = site.install(&["--kinds=leaderworkerset", "--without-webhooks"]);
+    let role = objects.iter().find(|object| object["kind"] == "ClusterRole").unwrap().clone();
+    let operator = site.operate(&["--kinds=leaderworkerset"]);
+    let missing = [
+        ("pods", "delete"),
+        ("pods", "create"),
+        ("pods/status", "patch"),
+        ("leaderworkersets/status", "update"),
+        ("controllerrevisions", "create"),
+    ];
+    for (turn, (resource, verb)) in missing.into_iter().enumerate() {
+        let name = format!("x{turn}");
+        site.apply(&set(&name, 2, "one"));
+        site.ready(&name, 2, "one").await;
+        let mut less = role.clone();
+        for rule in less["rules"].as_array_mut().unwrap() {
+            if rule["resources"][0] == resource {
+                rule["verbs"].as_array_mut().unwrap().retain(|it| it != verb);
+            }
+        }
+        // A rule without verbs is none.
+        less["rules"].as_array_mut().unwrap().retain(|rule| rule["verbs"] != json!([]));
+        site.replace(&less);
+        site.forbidden(resource, verb).await;
+        site.apply(&set(&name, 2, "two"));
+        operator
+            .says(&["note: failed to", "forbidden", &format!("cannot {verb} resource \"{resource}\"")])
+            .await;
+        assert!(!site.is_ready(&name, 2, "two"), "done without the right to {verb} {resource}");
+        site.replace(&role);
+        site.ready(&name, 2, "two").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_replica_judges_objects_as_the_embedded_api_does() {
+    let site = Site::start().await;
+    site.install(&[]);
+    let mut bad = set("x", 2, "one");
+    let share = json!({"type": "RollingUpdate", "rollingUpdateConfiguration": {"maxUnavailable": "25%"}});
+    bad["spec"]["rolloutStrategy"] = share;
+    assert_eq!(
+        site.try_create(&bad, &[]),
+        "",
+        "the CRD cannot see it, and nobody is locked out when nobody answers"
+    );
+    let leading = site.operate(&[BOTH]);
+    leading.says(&["Looks after"]).await;
+    let waiting = site.operate(&[BOTH]);
+    for operator in [&leading, &waiting] {
+        operator.is_ready().await;
+        site.ask_webhooks_at(operator);
+        let said = site.refused(&bad).await;
+        let embedded = api::validate(&bad, None).violations;
+        assert!(said.contains(&embedded[0].to_string()), "{said}");
+    }
+    assert!(!waiting.said().contains("Looks after"), "it answers though it does not lead");
+    drop((leading, waiting));
+    assert_eq!(site.try_create(&bad, &[]), "", "nobody is locked out when nobody answers any more");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_of_the_same_kind_is_left_alone() {
+    let site = Site::start().await;
+    site.install(&["--without-webhooks"]);
+    site.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "lws-system"}}));
+    let lease = |renewed: &str| {
+        json!({
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": "b8b2488c.x-k8s.io", "namespace": "lws-system"},
+            "spec": {"holderIdentity": "lws-manager-7", "leaseDurationSeconds": 15, "renewTime": renewed},
+        })
+    };
+    site.apply(&lease(&site::now()));
+    let (code, said) = site.operate(&[BOTH]).ended().await;
+    assert_eq!(code, Some(1), "{said}");
+    let line = said.lines().find(|line| line.starts_with("error: ")).unwrap();
+    for word in ["LeaderWorkerSet", "lws-system/b8b2488c.x-k8s.io", "lws-manager-7", "stop", "--namespaces"] {
+        assert!(line.contains(word), "{word} is not in: {line}");
+    }
+    let split = site.operate(&[BOTH, "--namespaces=default", "--split-with-others"]);
+    split.says(&["Looks after"]).await;
+    split.stop().await;
+    site.apply(&lease("2020-01-01T00:00:00.000000Z"));
+    let alone = site.operate(&[BOTH]);
+    alone.says(&["Looks after"]).await;
+    // It comes back while we lead.
+    site.apply(&lease(&site::now()));
+    let (code, said) = alone.ended().await;
+    assert_eq!(code, Some(1), "{said}");
+}
+
+/// A pod and what somebody would notice of a restart.
+async fn pods(site: &Site) -> BTreeMap<String, (String, String)> {
+    let pods: Api<Pod> = Api::namespaced(site.client(), "default");
+    let pods = pods.list(&ListParams::default()).await.unwrap();
+    pods.iter().map(|pod| (pod.name_any(), (pod.uid().unwrap(), pod.resource_version().unwrap()))).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn segue_is_replaced_and_removed_and_no_pod_notices() {
+    let site = Site::start().await;
+    let manifests = site.install(&[]);
+    let first = site.operate(&[BOTH]);
+    let names: Vec<String> = (0..50).map(|number| format!("live{number}")).collect();
+    for name in &names {
+        site.apply(&set(name, 1, "one"));
+    }
+    for name in &names {
+        site.ready(name, 1, "one").await;
+    }
+    first.stop().await;
+    let before = pods(&site).await;
+    assert_eq!(before.len(), 100);
+
+    let second = site.operate(&[BOTH]);
+    site.apply(&set("new", 1, "one"));
+    site.ready("new", 1, "one").await;
+    let mut after = pods(&site).await;
+    after.retain(|name, _| !name.starts_with("new-"));
+    assert_eq!(after, before, "a pod was written to, or made again");
+    second.stop().await;
+
+    site.uninstall(&manifests);
+    let mut after = pods(&site).await;
+    after.retain(|name, _| !name.starts_with("new-"));
+    assert_eq!(after, before, "a pod went with the operator");
+    let namespaces: Api<Namespace> = Api::all(site.client());
+    assert!(namespaces.get_opt("segue-system").await.unwrap().is_none());
+    for kind in ["leaderworkersets", "pods", "services", "controllerrevisions.apps"] {
+        let list: Value = site.get(&["-n", "default", kind]);
+        let items = list["items"].as_array().unwrap();
+        assert!(items.len() > 50, "{kind}");
+        assert!(items.iter().all(|item| item["metadata"]["finalizers"].is_null()), "{kind}");
+    }
+}
