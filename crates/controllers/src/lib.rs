@@ -39,7 +39,7 @@ pub use crate::{
 
 /// The kinds that there are controllers for.
 pub const SERVED: [&Kind; 3] =
-    [&api::leaderworkerset::KIND, &api::modelserving::KIND, &api::modeldeployment::KIND];
+    [&api::leaderworkerset::KIND, &api::modeldeployment::KIND, &api::modelserving::KIND];
 
 /// How the controllers run.
 #[derive(Clone, Debug)]
