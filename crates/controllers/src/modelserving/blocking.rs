@@ -64,3 +64,58 @@ fn trouble(container: &ContainerStatus) -> Option<String> {
     let ended = state.terminated.as_ref().filter(|ended| ended.exit_code != 0);
     ended.map(|ended| format!("container {name} ended with code {}", ended.exit_code))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(status: &Value) -> Arc<Pod> {
+        let pod = json!({
+            "metadata": {"name": "p", "creationTimestamp": "1970-01-01T00:00:10Z"},
+            "spec": {"containers": []},
+            "status": status,
+        });
+        Arc::new(serde_json::from_value(pod).unwrap())
+    }
+
+    fn told(status: &Value, now: u64) -> Option<String> {
+        let serving = json!({
+            "metadata": {"name": "pd"},
+            "spec": {"schedulerName": "volcano", "template": {"roles": []}},
+        });
+        let serving = serde_json::from_value(serving).unwrap();
+        of(&[pod(status)], &serving, Duration::from_secs(now)).map(|blocking| blocking.why)
+    }
+
+    #[test]
+    fn a_scheduler_that_never_looks_is_named() {
+        let nothing = json!({"phase": "Pending"});
+        assert_eq!(told(&nothing, 39).unwrap(), "it has not started", "it may still look");
+        let why = told(&nothing, 40).unwrap();
+        assert_eq!(why, "no scheduler called volcano has looked at it; does one run here?");
+        let full = json!({"conditions": [
+            {"type": "PodScheduled", "status": "False", "message": "0/3 nodes have a GPU"}]});
+        assert_eq!(told(&full, 99).unwrap(), "it has no place yet: 0/3 nodes have a GPU");
+    }
+
+    #[test]
+    fn what_holds_a_container_back_is_told_and_initial_ones_first() {
+        let waits = |name: &str| {
+            let why = json!({"reason": "ErrImagePull", "message": "no"});
+            json!({"name": name, "ready": false, "image": "", "imageID": "", "restartCount": 0,
+                "state": {"waiting": why}})
+        };
+        let scheduled = json!([{"type": "PodScheduled", "status": "True"}]);
+        let one = json!({"conditions": scheduled, "containerStatuses": [waits("main")]});
+        assert_eq!(told(&one, 99).unwrap(), "container main waits: ErrImagePull no");
+        let both = json!({
+            "conditions": scheduled, "containerStatuses": [waits("main")],
+            "initContainerStatuses": [waits("load")],
+        });
+        assert_eq!(told(&both, 99).unwrap(), "container load waits: ErrImagePull no");
+        let serves = json!({"conditions": [{"type": "ContainersReady", "status": "True"}]});
+        assert_eq!(told(&serves, 99), None);
+    }
+}

@@ -18,6 +18,7 @@ use self::{
     observe::{Found, Observed},
 };
 use crate::{
+    labels,
     runtime::{Context, Error, Key, Next},
     unit::Look,
 };
@@ -36,6 +37,17 @@ pub(crate) async fn reconcile(context: &Context, key: &Key) -> Result<Next, Erro
         // What follows sees it in the index.
         Found::NewRevision(serving) => {
             return revision::store(context, &serving).await.map(|()| Next::default());
+        }
+        Found::NotAdopted(serving, pod) => {
+            let note = format!(
+                "pod {pod} was made by another operator, and is left alone; when that one is stopped, hand its pods over: \
+                 kubectl annotate pods -l {}={} {}=0",
+                labels::SERVING_NAME,
+                key.name,
+                labels::INCARNATION
+            );
+            context.tell(serving.as_ref(), true, "NotAdopted", note).await;
+            return Ok(Next::default());
         }
         Found::Serving(observed) => observed,
     };

@@ -127,6 +127,8 @@ pub(super) enum Found {
     Nothing,
     /// A ModelServing whose roles must be stored before anything is made from them.
     NewRevision(Arc<ModelServing>),
+    /// A ModelServing with this pod that another operator made, and that nobody has handed over.
+    NotAdopted(Arc<ModelServing>, String),
     Serving(Box<Observed>),
 }
 
@@ -134,10 +136,13 @@ pub(super) fn observe(look: Look<'_>, key: &Key) -> Result<Found, Error> {
     let world = look.world;
     let serving = world.servings.get(key).filter(|it| it.metadata.deletion_timestamp.is_none());
     let Some(serving) = serving else { return Ok(Found::Nothing) };
+    let uid = serving.uid().unwrap_or_default();
+    if let Some(pod) = world.pods.owned_by(&uid).find(|pod| is_anothers(pod)) {
+        return Ok(Found::NotAdopted(Arc::clone(serving), pod.name_any()));
+    }
     let Some(revisions) = revision::known(serving, world)? else {
         return Ok(Found::NewRevision(Arc::clone(serving)));
     };
-    let uid = serving.uid().unwrap_or_default();
     let wanted = Wanted::of(serving, &revisions);
     let reading = Reading { look, serving, revisions: &revisions, wanted: &wanted };
     let pods = world.pods.owned_by(&uid);
@@ -293,7 +298,7 @@ impl Reading<'_> {
             .iter()
             .map(|pod| {
                 let revision = self.revisions.number(&id.role, &self.hash(pod, &id.role));
-                self.pod(pod, revision)
+                self.pod(pod, &id.role, revision)
             })
             .collect();
         let entry = pods.iter().find(|pod| index(pod) == 0).map(AsRef::as_ref);
@@ -371,10 +376,10 @@ impl Reading<'_> {
     }
 
     /// A pod. A failure counts when its grace is over, unless the pod is ready again by then.
-    fn pod(&self, pod: &Pod, revision: units::Revision) -> units::Pod {
+    fn pod(&self, pod: &Pod, role: &str, revision: units::Revision) -> units::Pod {
         let mut read = self.look.pod(pod, index(pod), revision);
         let is_held = self.held_until(pod).is_some_and(|until| self.look.now < until);
-        if is_held || self.is_forgiven(pod) || is_of_another_operator(pod) {
+        if is_held || self.is_forgiven(pod) || self.was_handed_over(pod, role) {
             read.restarts_baseline = read.restarts;
         }
         if is_held && read.phase == units::Phase::Ended {
@@ -396,6 +401,13 @@ impl Reading<'_> {
         ended.chain(unready).max().map(|at| at.saturating_add(grace))
     }
 
+    /// Whether another operator made a pod, which gave its template a hash of its own. What happened to it before it was
+    /// ours is not held against it.
+    fn was_handed_over(&self, pod: &Pod, role: &str) -> bool {
+        let is_known = pod.annotations().contains_key(labels::RESTARTS_AT_START);
+        !is_known && pod.labels().get(labels::ROLE_HASH) != Some(&self.hash(pod, role).0)
+    }
+
     fn is_forgiven(&self, pod: &Pod) -> bool {
         self.wanted.grace.is_some() && has_failed(pod) && unit::can_serve(pod)
     }
@@ -410,10 +422,10 @@ fn has_failed(pod: &Pod) -> bool {
     restarts > baseline.unwrap_or_default() || matches!(phase, Some("Failed" | "Succeeded"))
 }
 
-/// What happened to a pod before it was ours is not held against it.
-fn is_of_another_operator(pod: &Pod) -> bool {
-    let is_ours = |name: &str| pod.annotations().contains_key(name);
-    !is_ours(labels::INCARNATION) && !is_ours(labels::RESTARTS_AT_START)
+/// Whether another operator made a pod, and nobody has handed it over: every pod of ours says for which incarnation it was
+/// made.
+fn is_anothers(pod: &Pod) -> bool {
+    !pod.annotations().contains_key(labels::INCARNATION) && pod.metadata.deletion_timestamp.is_none()
 }
 
 /// The place of a pod in its replica: the number at the end of its name.

@@ -68,3 +68,52 @@ fn notes(
     }
     notes
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn status(step: Value) -> ModelServingStatus {
+        let mut group = json!({"index": 1, "revision": if step.is_null() { "new" } else { "old" }});
+        if !step.is_null() {
+            group["step"] = step;
+        }
+        serde_json::from_value(json!({"updateRevision": "new", "groups": [group]})).unwrap()
+    }
+
+    fn step(index: u32, satisfied: u32, why: Option<&str>) -> Value {
+        let mut step = json!({"index": index, "role": "decode", "required": 2, "satisfied": satisfied});
+        if let Some(why) = why {
+            step["blockingPod"] = "p".into();
+            step["reason"] = why.into();
+        }
+        step
+    }
+
+    fn told(before: &Value, after: &Value) -> Vec<(bool, &'static str)> {
+        let notes = notes(&status(before.clone()), &status(after.clone()), 2);
+        notes.into_iter().map(|(warning, reason, _)| (warning, reason)).collect()
+    }
+
+    #[test]
+    fn each_transition_is_told_once() {
+        let (first, second) = (step(0, 0, None), step(1, 2, None));
+        assert_eq!(told(&Value::Null, &first), [(false, "StepEntered")]);
+        assert_eq!(told(&first, &first), []);
+        assert_eq!(told(&first, &step(0, 1, None)), [], "a count is no transition");
+        assert_eq!(told(&first, &second), [(false, "StepEntered")]);
+        assert_eq!(told(&second, &first), [(true, "StepRegressed")]);
+        assert_eq!(told(&second, &Value::Null), [(false, "GroupUpdated")]);
+        let stuck = step(0, 0, Some("no image"));
+        assert_eq!(told(&first, &stuck), [(true, "StepWaits")]);
+        assert_eq!(told(&stuck, &stuck), []);
+    }
+
+    #[test]
+    fn what_is_said_names_the_step_its_target_and_how_far_it_is() {
+        let notes = notes(&status(Value::Null), &status(step(1, 1, None)), 2);
+        assert_eq!(notes[0].2, "group 1: step 2 of 2: 1 of 2 decode updated and Ready");
+    }
+}

@@ -139,3 +139,68 @@ async fn why_a_pod_is_not_ready_is_told() {
         })
         .await;
 }
+
+/// What Kthena made is left alone until it is handed over, and then taken over without a restart: its hashes are not ours,
+/// so what its revision has in it counts.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_operator_made_is_left_alone_and_handed_over_without_a_restart() {
+    let mut stage = Stage::start().await;
+    stage.kill().await;
+    let serving = serving(1, &[("decode", 2, 0, "d")]);
+    stage.apply(&serving).await;
+    let uid = stage.get("ModelServing", "pd").await.unwrap()["metadata"]["uid"].clone();
+    let owner = json!([{
+        "apiVersion": "workload.serving.volcano.sh/v1alpha1", "kind": "ModelServing", "name": "pd", "uid": uid,
+        "controller": true, "blockOwnerDeletion": true,
+    }]);
+    let live = stage.get("ModelServing", "pd").await.unwrap();
+    stage
+        .apply(&json!({
+            "apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 1,
+            "metadata": {"name": "pd-6f7d8", "ownerReferences": owner, "labels": {
+                "modelserving.volcano.sh/name": "pd", "modelserving.volcano.sh/revision": "6f7d8"}},
+            "data": {"data": live["spec"]["template"]["roles"]},
+        }))
+        .await;
+    for ordinal in 0..2 {
+        stage
+            .apply(&json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {"name": format!("pd-0-decode-{ordinal}-0"), "ownerReferences": owner, "labels": {
+                    "modelserving.volcano.sh/name": "pd", "modelserving.volcano.sh/group-name": "pd-0",
+                    "modelserving.volcano.sh/role": "decode", "modelserving.volcano.sh/entry": "true",
+                    "modelserving.volcano.sh/role-id": format!("decode-{ordinal}"),
+                    "modelserving.volcano.sh/revision": "6f7d8",
+                    "modelserving.volcano.sh/role-template-hash": "c4b5d",
+                }},
+                "spec": {"containers": [{"name": "c", "image": "d"}]},
+            }))
+            .await;
+    }
+    let before = kit::uids(&stage).await;
+    let version = stage.revision().await;
+    stage.run();
+    stage
+        .eventually("it is said", || async {
+            kit::events(&stage).await.iter().any(|(reason, _)| reason == "NotAdopted").then_some(())
+        })
+        .await;
+    assert!(!stage.changed_since(version).await.iter().any(|name| name.contains("ModelServing")));
+    // One restarted while it was another's.
+    stage
+        .eventually("it runs", || async {
+            let pods = kit::pods(&stage).await;
+            let runs = |pod: &Pod| pod.status.as_ref().is_some_and(|it| it.container_statuses.is_some());
+            pods.iter().all(runs).then_some(())
+        })
+        .await;
+    stage.fail("pd-0-decode-1-0").await;
+    let pods: Api<Pod> = Api::default_namespaced(stage.client.clone());
+    for name in before.keys() {
+        let mark = json!({"metadata": {"annotations": {"segue.dev/incarnation": "0"}}});
+        let merge = kube::api::Patch::Merge(mark);
+        pods.patch(name, &kube::api::PatchParams::default(), &merge).await.unwrap();
+    }
+    let told = settled(&stage, 1).await;
+    assert_eq!((kit::uids(&stage).await, &told["updateRevision"]), (before, &json!("6f7d8")));
+}

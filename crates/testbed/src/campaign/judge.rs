@@ -382,3 +382,94 @@ impl Seen {
 fn leaves(before: &Pod, pod: &Pod) -> bool {
     is(before, GATE) && !is(pod, GATE) && is(before, "ContainersReady")
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A ModelServing of two roles with two replicas each, upgraded to `two`, decode first.
+    fn judge() -> Judge {
+        let role = |name: &str| {
+            let pod = json!({"spec": {"containers": [{"name": "c", "image": "two"}]}});
+            json!({"name": name, "replicas": 2, "workerReplicas": 1, "entryTemplate": pod})
+        };
+        let steps = json!([{"role": "decode", "updateTo": 1}, {"role": "prefill", "updateTo": "100%"}]);
+        let judge = Judge::default();
+        judge.allow(Allowed::by(&json!({"kind": "ModelServing", "spec": {
+            "replicas": 1,
+            "template": {"roles": [role("prefill"), role("decode")]},
+            "rolloutStrategy": {"rollingUpdateConfiguration": {"maxUnavailable": 1, "roleUpgrade": {"steps": steps}}},
+        }})));
+        for role in ["prefill", "decode"] {
+            judge.see(&entry(role, 0, "one", true));
+            judge.see(&entry(role, 1, "one", true));
+        }
+        judge
+    }
+
+    impl Judge {
+        fn see(&self, pod: &Pod) {
+            self.with(|seen| seen.here(pod));
+        }
+    }
+
+    fn entry(role: &str, ordinal: u32, image: &str, in_service: bool) -> Pod {
+        let status = if in_service { "True" } else { "False" };
+        let name = format!("x-0-{role}-{ordinal}-0");
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "uid": format!("{name}-{image}"), "labels": {
+                "modelserving.volcano.sh/group-name": "x-0", "modelserving.volcano.sh/role": role,
+                "modelserving.volcano.sh/role-id": format!("{role}-{ordinal}"),
+                "modelserving.volcano.sh/role-template-hash": image, "modelserving.volcano.sh/entry": "true",
+            }},
+            "spec": {"containers": [{"name": "c", "image": image}]},
+            "status": {"conditions": [
+                {"type": "ContainersReady", "status": "True"},
+                {"type": "Ready", "status": status},
+                {"type": GATE, "status": status},
+            ]},
+        }))
+        .unwrap()
+    }
+
+    fn found(judge: &Judge) -> Vec<String> {
+        judge.violations().iter().map(|it| it[..2].to_owned()).collect()
+    }
+
+    #[test]
+    fn the_first_step_may_begin_and_no_other_one() {
+        let right = judge();
+        right.see(&entry("decode", 1, "one", false));
+        assert_eq!(found(&right), Vec::<String>::new());
+        let wrong = judge();
+        wrong.see(&entry("prefill", 1, "one", false));
+        assert_eq!(found(&wrong), ["S1"]);
+        // When the canary serves it is the other role's turn.
+        right.see(&entry("decode", 1, "two", true));
+        right.see(&entry("prefill", 1, "one", false));
+        assert_eq!(found(&right), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_second_one_of_a_role_is_below_its_floor() {
+        let judge = judge();
+        judge.see(&entry("decode", 1, "one", false));
+        judge.see(&entry("decode", 0, "one", false));
+        assert!(found(&judge).contains(&"C1".to_owned()), "{:?}", judge.violations());
+    }
+
+    #[test]
+    fn a_replica_of_two_templates_and_one_too_many_are_seen() {
+        let seen = judge();
+        let mut worker = entry("decode", 1, "two", false);
+        worker.metadata.name = Some("x-0-decode-1-1".to_owned());
+        worker.metadata.labels.as_mut().unwrap().remove("modelserving.volcano.sh/entry");
+        seen.see(&worker);
+        assert_eq!(found(&seen), ["C6"]);
+        let seen = judge();
+        seen.see(&entry("decode", 2, "two", true));
+        assert_eq!(found(&seen), ["C2"]);
+    }
+}
