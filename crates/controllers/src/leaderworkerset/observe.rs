@@ -116,7 +116,9 @@ pub(super) fn observe(
         records.map(|record| (count(record.index), record.clone())).collect();
     if asks_to_retry(set) {
         // Whoever waits because it failed again and again waits no longer.
-        records.values_mut().for_each(|record| record.restarts_in_a_row = 0);
+        for record in records.values_mut() {
+            record.restarts_in_a_row = 0;
+        }
     }
     for (group, record) in &records {
         if record.restarts > 0 && revisions.find(&record.revision) != Revision(0) {
@@ -124,7 +126,7 @@ pub(super) fn observe(
         }
     }
     let look = unit::Look { world, data_plane, protections, now };
-    let look = Look { look, set, revisions: &revisions };
+    let look = Reading { look, set, revisions: &revisions };
     let groups = pods
         .into_iter()
         .map(|(place, pods)| (place, look.group(pods, records.get(&place).cloned())))
@@ -181,13 +183,13 @@ fn set_spec(set: &LeaderWorkerSet, revisions: &Revisions) -> SetSpec {
 }
 
 /// What a group is judged by.
-struct Look<'a> {
+struct Reading<'a> {
     look: unit::Look<'a>,
     set: &'a LeaderWorkerSet,
     revisions: &'a Revisions,
 }
 
-impl Look<'_> {
+impl Reading<'_> {
     fn group(&self, mut pods: Vec<Arc<Pod>>, record: Option<GroupStatus>) -> Group {
         pods.sort_by_key(|pod| index(pod));
         let record = record.filter(|record| record.restarts > 0 || !pods.is_empty());

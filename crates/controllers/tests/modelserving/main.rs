@@ -1,4 +1,4 @@
-//! ModelServings on the embedded API, with a kubelet that runs nothing.
+//! Serving groups of roles on the embedded API, with a kubelet that runs nothing.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod kind;

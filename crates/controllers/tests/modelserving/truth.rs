@@ -34,8 +34,8 @@ async fn readiness_that_is_lost_is_told() {
     stage.kubelet.ready_if(|_| true);
     let told = settled(&stage, 2).await;
     assert_eq!(kit::condition(&told, "Progressing"), "False");
-    let stale = told["conditions"].as_array().unwrap().iter().find(|it| it["type"] == "Progressing").unwrap();
-    assert_eq!(stale["message"], "", "what is over leaves no message behind");
+    let over = told["conditions"].as_array().unwrap().iter().find(|it| it["type"] == "Progressing").unwrap();
+    assert_eq!(over["message"], "", "what is over leaves no message behind");
 }
 
 /// 7: a pod with our labels and no owner is somebody else's.

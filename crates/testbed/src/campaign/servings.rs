@@ -1,4 +1,4 @@
-//! Stories of ModelServings.
+//! Stories of serving groups and their roles.
 
 use serde_json::{Value, json};
 
