@@ -33,10 +33,27 @@ pub const LEADER_REQUESTS_TPUS: &str = "leaderworkerset.sigs.k8s.io/leader-reque
 /// Annotation of a set: groups are made again only for what fails once all of their pods have started.
 pub const RECREATE_AFTER_START: &str = "leaderworkerset.sigs.k8s.io/experimental-recreate-group-after-start";
 
+/// The ModelServing that a pod belongs to.
+pub const SERVING_NAME: &str = "modelserving.volcano.sh/name";
+/// The serving group of a pod: the ModelServing and the group's index.
+pub const SERVING_GROUP: &str = "modelserving.volcano.sh/group-name";
+/// The role of a pod.
+pub const ROLE: &str = "modelserving.volcano.sh/role";
+/// The replica of a role that a pod belongs to: the role and the replica's index.
+pub const ROLE_ID: &str = "modelserving.volcano.sh/role-id";
+/// The revision that a pod of a ModelServing was made from.
+pub const SERVING_REVISION: &str = "modelserving.volcano.sh/revision";
+/// The template of its role that a pod was made from.
+pub const ROLE_HASH: &str = "modelserving.volcano.sh/role-template-hash";
+/// `true` on entries, and on no other pod.
+pub const ENTRY: &str = "modelserving.volcano.sh/entry";
+
 /// The readiness gate of a pod that takes requests: true while its unit is in service.
 pub const IN_SERVICE: &str = "segue.dev/in-service";
 /// Why a pod is out of service: it goes.
 pub const LEAVING: &str = "Leaving";
+/// Why a pod is out of service: its whole serving group goes.
+pub const GROUP_LEAVING: &str = "GroupLeaving";
 /// Annotation: the incarnation of its group that a pod was made for.
 pub const INCARNATION: &str = "segue.dev/incarnation";
 /// Annotation: how often a pod's containers had restarted when its group had started.

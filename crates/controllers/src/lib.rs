@@ -15,10 +15,13 @@ pub mod leaderworkerset;
 mod lease;
 mod metrics;
 pub mod modeldeployment;
+mod modelserving;
 mod nodes;
 mod outside;
+mod pods;
 pub mod request;
 mod runtime;
+mod unit;
 
 use std::time::Duration;
 
@@ -35,7 +38,8 @@ pub use crate::{
 };
 
 /// The kinds that there are controllers for.
-pub const SERVED: [&Kind; 2] = [&api::leaderworkerset::KIND, &api::modeldeployment::KIND];
+pub const SERVED: [&Kind; 3] =
+    [&api::leaderworkerset::KIND, &api::modeldeployment::KIND, &api::modelserving::KIND];
 
 /// How the controllers run.
 #[derive(Clone, Debug)]

@@ -30,12 +30,12 @@ impl Selection {
             )));
         }
         let sets = &api::leaderworkerset::KIND;
-        if !has(sets) {
+        if has(&api::modeldeployment::KIND) && !has(sets) {
             return Err(Error::CouldNotAsk(format!(
                 "--kinds {} needs {} beside it: a version of a ModelDeployment is a LeaderWorkerSet; give --kinds {}",
                 words(&self.kinds),
                 sets.singular,
-                words(&SERVED)
+                words(&[sets, &api::modeldeployment::KIND])
             )));
         }
         Ok(SERVED.into_iter().filter(|kind| has(kind)).collect())

@@ -23,6 +23,13 @@ fn sets_keep_their_promises_under_random_plans() {
 }
 
 #[test]
+fn servings_keep_their_promises_under_random_plans() {
+    let stories =
+        ["steps", "groups, one more", "restart, the whole group"].map(|name| story("modelserving", name));
+    clean(&campaign(&stories, false, &(1..5)));
+}
+
+#[test]
 fn deployments_keep_their_promises_under_random_plans() {
     let stories = ["hand over, rolling", "hand back midway"].map(|name| story("modeldeployment", name));
     clean(&campaign(&stories, false, &(1..7)));
@@ -30,7 +37,9 @@ fn deployments_keep_their_promises_under_random_plans() {
 
 #[test]
 fn a_crash_around_any_write_changes_nothing() {
-    for (kind, name) in [("lws", "roll, single pods"), ("modeldeployment", "hand over, rolling")] {
+    let stories =
+        [("lws", "roll, single pods"), ("modelserving", "steps"), ("modeldeployment", "hand over, rolling")];
+    for (kind, name) in stories {
         let story = story(kind, name);
         let reference = run(&story, &Plan::default(), 0);
         let mut report = Report::default();

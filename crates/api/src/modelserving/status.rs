@@ -1,7 +1,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::embedded::{Conditions, conditions_schema};
+use crate::{
+    embedded::{Conditions, conditions_schema},
+    leaderworkerset::GroupFailure,
+};
 
 /// What is, of a ModelServing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -44,7 +47,8 @@ pub struct ModelServingStatus {
     #[schemars(length(max = 128), extend(
         "x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["index"]))]
     pub groups: Vec<GroupStatus>,
-    /// `Available`, `Progressing`, `UpdateInProgress`.
+    /// `Available`, `Progressing`, `UpdateInProgress`, and where there is something to say `Stalled`, `Degraded`,
+    /// `SchedulerMissing` and `NotActedOn`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Conditions,
@@ -72,7 +76,7 @@ pub struct RoleStatus {
 }
 
 /// One group.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupStatus {
     /// Its index.
@@ -80,9 +84,53 @@ pub struct GroupStatus {
     /// Its revision.
     #[schemars(length(max = 63))]
     pub revision: String,
+    /// How often it was made again as a whole.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub restarts: i32,
+    /// How often since it was last steady.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub restarts_in_a_row: i32,
+    /// Why it was made again last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_failure: Option<GroupFailure>,
     /// Where it is in its upgrade.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<StepStatus>,
+    /// What it waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512))]
+    pub message: Option<String>,
+    /// Its role replicas that were made again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), extend(
+        "x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["role", "index"]))]
+    pub replicas: Vec<ReplicaStatus>,
+}
+
+/// One replica of a role in a group.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReplicaStatus {
+    /// Its role.
+    #[schemars(length(max = 12))]
+    pub role: String,
+    /// Its index in the role.
+    pub index: i32,
+    /// What it is made from: the hash of its role's template.
+    #[schemars(length(max = 63))]
+    pub hash: String,
+    /// How often it was made again.
+    #[serde(default)]
+    pub restarts: i32,
+    /// How often since it was last steady.
+    #[serde(default)]
+    pub restarts_in_a_row: i32,
+    /// Whether it has been in service.
+    #[serde(default)]
+    pub served: bool,
+    /// Why it was made again last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_failure: Option<GroupFailure>,
     /// What it waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
@@ -110,4 +158,9 @@ pub struct StepStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
     pub reason: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+fn is_zero(number: &i32) -> bool {
+    *number == 0
 }

@@ -1,14 +1,14 @@
 //! A set and its pods, in the planner's words.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use api::leaderworkerset::{GroupStatus, LeaderWorkerSet, RestartPolicy, StartupPolicy};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodCondition, Service};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use kube::ResourceExt;
 use planner::{
     Budget, Time, Uid,
     sets::{self, Identity, SetSpec, State},
-    units::{self, Drain, History, Phase, Revision, Unit, UnitSpec},
+    units::{self, Revision, Unit, UnitSpec},
 };
 
 use super::{
@@ -20,13 +20,8 @@ use crate::{
     outside::DataPlane,
     request,
     runtime::{Error, Key, World, moment},
+    unit::{self, Memory},
 };
-
-/// How long gateways may take to notice that a group left service, where nobody says.
-const SETTLE: Duration = Duration::from_secs(5);
-
-/// How long requests may take to finish, where somebody counts them and nobody says.
-const DRAIN_DEADLINE: Duration = Duration::from_mins(1);
 
 /// How long a leader may take to be ready before the workers that wait for it are worth a word. Large models load for
 /// minutes.
@@ -130,7 +125,8 @@ pub(super) fn observe(
             pods.entry(*group).or_default();
         }
     }
-    let look = Look { world, set, revisions: &revisions, data_plane, protections, now };
+    let look = unit::Look { world, data_plane, protections, now };
+    let look = Reading { look, set, revisions: &revisions };
     let groups = pods
         .into_iter()
         .map(|(place, pods)| (place, look.group(pods, records.get(&place).cloned())))
@@ -159,7 +155,7 @@ impl Observed {
             uid: group.uid(),
             revision: group.unit.revision,
             state: group.state,
-            deletion_cost: group.leader().map_or(0, |leader| deletion_cost(leader)),
+            deletion_cost: group.leader().map_or(0, |leader| unit::deletion_cost(leader)),
         };
         self.groups.iter().map(unit).collect()
     }
@@ -187,16 +183,13 @@ fn set_spec(set: &LeaderWorkerSet, revisions: &Revisions) -> SetSpec {
 }
 
 /// What a group is judged by.
-struct Look<'a> {
-    world: &'a World,
+struct Reading<'a> {
+    look: unit::Look<'a>,
     set: &'a LeaderWorkerSet,
     revisions: &'a Revisions,
-    data_plane: Option<&'a DataPlane>,
-    protections: Protections,
-    now: Time,
 }
 
-impl Look<'_> {
+impl Reading<'_> {
     fn group(&self, mut pods: Vec<Arc<Pod>>, record: Option<GroupStatus>) -> Group {
         pods.sort_by_key(|pod| index(pod));
         let record = record.filter(|record| record.restarts > 0 || !pods.is_empty());
@@ -207,11 +200,8 @@ impl Look<'_> {
         let revision = self.revisions.find(&key);
         let unit = self.unit(revision, &pods, record.as_ref());
         let spec = self.unit_spec(revision);
-        let state = units::state(&spec, &unit, self.now);
         let leader = pods.iter().find(|pod| index(pod) == Some(0));
-        // Its node has not noticed yet that it is in service, so no data plane has.
-        let unnoticed = !leader.is_some_and(|leader| is_true(condition(leader, "Ready")));
-        let state = if state == State::Ready && unnoticed { State::Lapsed } else { state };
+        let state = self.look.state(&spec, &unit, leader.map(AsRef::as_ref));
         let stuck_at =
             leader.filter(|_| spec.startup == units::StartupPolicy::LeaderReady && pods.len() == 1);
         let stuck_at = stuck_at.filter(|_| spec.size > 1).and_then(|leader| unready_since(leader));
@@ -239,123 +229,42 @@ impl Look<'_> {
                 RestartPolicy::RecreateGroupAfterStart => units::RestartPolicy::RecreateAfterStart,
                 RestartPolicy::Default | RestartPolicy::None => units::RestartPolicy::None,
             },
-            drain: self.drain(),
-        }
-    }
-
-    fn drain(&self) -> Drain {
-        let seconds = |annotation: &str| {
-            let text = self.set.annotations().get(annotation)?;
-            text.parse().ok().map(Duration::from_secs)
-        };
-        let none = Duration::ZERO;
-        if !self.protections.drain {
-            return Drain { settle: none, drain: none, deadline: none };
-        }
-        let drain = seconds(labels::DRAIN_SECONDS);
-        let settle = seconds(labels::SETTLE_SECONDS).unwrap_or(SETTLE);
-        Drain {
-            settle: if self.protections.settle { settle } else { none },
-            drain: drain.unwrap_or(none),
-            deadline: drain.unwrap_or(DRAIN_DEADLINE),
+            drain: self.look.drain(self.set.annotations()),
         }
     }
 
     fn unit(&self, revision: Revision, pods: &[Arc<Pod>], record: Option<&GroupStatus>) -> Unit {
         let recorded = record.map_or(0, |record| count(record.restarts));
-        let incarnation = pods.iter().map(|pod| incarnation(pod)).max().unwrap_or_default().max(recorded);
-        let leader = pods.iter().find(|pod| index(pod) == Some(0));
-        let gate = leader.and_then(|leader| condition(leader, labels::IN_SERVICE));
-        let in_service = is_true(gate);
-        let leaving =
-            gate.is_some_and(|gate| !is_true(Some(gate)) && gate.reason.as_deref() == Some(labels::LEAVING));
-        let since = gate.and_then(|gate| gate.last_transition_time.as_ref()).map(|time| moment(time.0));
-        let marked = |pod: &Arc<Pod>| pod.annotations().contains_key(labels::RESTARTS_AT_START);
-        let started = leader.map_or_else(|| pods.iter().any(marked), marked);
+        let made_for = pods.iter().map(|pod| unit::incarnation(pod)).max().unwrap_or_default();
         let failure = record.and_then(|record| record.last_failure.as_ref());
-        let history = History {
-            incarnation,
+        let memory = Memory {
+            incarnation: made_for.max(recorded),
             recreations: record.map_or(0, |record| count(record.restarts_in_a_row)),
             last_recreation: failure.map(|failure| moment(failure.time.0)),
-            started,
-            ready_since: since.filter(|_| in_service),
-            served: gate.is_some() || record.is_some_and(|record| record.served),
+            served: record.is_some_and(|record| record.served),
         };
-        Unit {
-            revision,
-            pods: pods.iter().map(|pod| self.pod(pod)).collect(),
-            in_service,
-            leaving,
-            draining_since: since.filter(|_| leaving),
-            in_flight: leader.filter(|_| leaving).and_then(|leader| self.in_flight(leader)),
-            history,
-        }
-    }
-
-    /// What a leader still works on. Unknown as long as the data plane sends it more.
-    fn in_flight(&self, leader: &Pod) -> Option<u64> {
-        let address: Option<IpAddr> =
-            leader.status.as_ref().and_then(|status| status.pod_ip.as_deref()?.parse().ok());
-        let endpoint = self.data_plane?.endpoints.get(&address?).copied().unwrap_or_default();
-        (!endpoint.in_service || !self.protections.settle).then_some(endpoint.in_flight)
+        let read = pods.iter().map(|pod| self.pod(pod)).collect();
+        let leader = pods.iter().find(|pod| index(pod) == Some(0)).map(AsRef::as_ref);
+        self.look.unit(revision, read, (leader, pods), false, memory)
     }
 
     fn pod(&self, pod: &Pod) -> units::Pod {
-        let status = pod.status.as_ref();
         let key = pod.labels().get(labels::REVISION).map(String::as_str).unwrap_or_default();
-        let baseline = pod.annotations().get(labels::RESTARTS_AT_START).and_then(|text| text.parse().ok());
-        units::Pod {
-            index: index(pod).unwrap_or_default(),
-            uid: Uid(pod.uid().unwrap_or_default()),
-            revision: self.revisions.find(key),
-            incarnation: incarnation(pod),
-            phase: match status.and_then(|status| status.phase.as_deref()) {
-                None | Some("Pending") => Phase::Pending,
-                Some("Succeeded" | "Failed") => Phase::Ended,
-                Some(_) => Phase::Running,
-            },
-            ready: is_ready(pod),
-            has_address: status
-                .is_some_and(|status| status.pod_ip.as_deref().is_some_and(|ip| !ip.is_empty())),
-            restarts: restarts(pod),
-            restarts_baseline: baseline.unwrap_or_default(),
-            terminating: pod.metadata.deletion_timestamp.is_some(),
-            node_lost: nodes::given_up_at(pod, self.world).is_some_and(|at| at <= self.now),
-        }
+        self.look.pod(pod, index(pod).unwrap_or_default(), self.revisions.find(key))
     }
-}
-
-/// Whether a pod can serve, whatever our own gate says: that one says whether it should.
-fn is_ready(pod: &Pod) -> bool {
-    let gates = pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
-    let mut theirs = gates.filter(|gate| gate.condition_type != labels::IN_SERVICE);
-    is_true(condition(pod, "ContainersReady"))
-        && theirs.all(|gate| is_true(condition(pod, &gate.condition_type)))
 }
 
 /// Since when a pod runs without being ready. One that is held back, by a queue or for want of a node, does not run.
 fn unready_since(pod: &Pod) -> Option<Time> {
     let runs = pod.status.as_ref()?.phase.as_deref() == Some("Running");
     let condition =
-        condition(pod, "ContainersReady").filter(|condition| runs && condition.status == "False")?;
+        unit::condition(pod, "ContainersReady").filter(|condition| runs && condition.status == "False")?;
     condition.last_transition_time.as_ref().map(|time| moment(time.0))
-}
-
-fn condition<'a>(pod: &'a Pod, ty: &str) -> Option<&'a PodCondition> {
-    pod.status.as_ref()?.conditions.iter().flatten().find(|condition| condition.type_ == ty)
-}
-
-fn is_true(condition: Option<&PodCondition>) -> bool {
-    condition.is_some_and(|condition| condition.status == "True")
 }
 
 /// How often containers of a pod have restarted.
 pub(super) fn restarts(pod: &Pod) -> u32 {
-    let statuses = pod.status.iter().flat_map(|status| {
-        let init = status.init_container_statuses.iter().flatten();
-        status.container_statuses.iter().flatten().chain(init)
-    });
-    statuses.map(|status| count(status.restart_count)).sum()
+    unit::containers(pod).map(|status| count(status.restart_count)).sum()
 }
 
 pub(super) fn number(pod: &Pod, label: &str) -> Option<u32> {
@@ -365,13 +274,4 @@ pub(super) fn number(pod: &Pod, label: &str) -> Option<u32> {
 /// The place of a pod in its group.
 pub(super) fn index(pod: &Pod) -> Option<u32> {
     number(pod, labels::WORKER_INDEX)
-}
-
-fn incarnation(pod: &Pod) -> u32 {
-    pod.annotations().get(labels::INCARNATION).and_then(|text| text.parse().ok()).unwrap_or_default()
-}
-
-fn deletion_cost(pod: &Pod) -> i32 {
-    let text = pod.annotations().get("controller.kubernetes.io/pod-deletion-cost");
-    text.and_then(|text| text.parse().ok()).unwrap_or_default()
 }

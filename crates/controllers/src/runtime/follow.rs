@@ -11,6 +11,7 @@ use api::{
     gateway::{GRPCRoute, Gateway, HTTPRoute},
     leaderworkerset::{self, LeaderWorkerSet},
     modeldeployment::{self, ModelDeployment},
+    modelserving::{self, ModelServing},
 };
 use futures_util::StreamExt;
 use k8s_openapi::api::{
@@ -38,24 +39,32 @@ const AGAIN: Duration = Duration::from_millis(250);
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// Follows what the kinds need that are looked after, in the namespaces where they are. Where endpoints are nobody's but
-/// ours, all pods matter; else only those of our sets do, so that memory follows our objects and not the cluster.
+/// ours, all pods matter; else only those of our sets do, so that memory follows our objects and not the cluster. Where
+/// both sets and serving groups are looked after, one selector cannot say "either", and all pods are followed.
 pub(super) fn all(context: &Context) -> JoinSet<()> {
     let ours = |label: &'static str| (!context.settings.embedded).then_some(label);
     let mut feeding = JoinSet::new();
+    let units = [&leaderworkerset::KIND, &modelserving::KIND];
+    let of_units = match units.map(|kind| context.settings.looks_after(kind)) {
+        [true, true] => None,
+        [true, false] => Some(labels::SET_NAME),
+        [false, _] => Some(labels::SERVING_NAME),
+    };
     feeding.spawn(follow::<Node>(context.clone(), String::new(), None));
     for scope in context.settings.scopes() {
         let mut feed = Feed { feeding: &mut feeding, context, scope };
-        feed.with::<LeaderWorkerSet>(&leaderworkerset::KIND, None);
-        feed.with::<Pod>(&leaderworkerset::KIND, ours(labels::SET_NAME));
-        feed.with::<PersistentVolumeClaim>(&leaderworkerset::KIND, Some(labels::SET_NAME));
-        feed.with::<PodDisruptionBudget>(&leaderworkerset::KIND, None);
-        feed.with::<ControllerRevision>(&leaderworkerset::KIND, Some(labels::SET_NAME));
-        feed.with::<Service>(&leaderworkerset::KIND, ours("app.kubernetes.io/managed-by=segue"));
-        feed.with::<ModelDeployment>(&modeldeployment::KIND, None);
-        feed.with::<EndpointSlice>(&modeldeployment::KIND, ours(labels::DEPLOYMENT));
-        feed.with::<Gateway>(&modeldeployment::KIND, Some(labels::DEPLOYMENT));
-        feed.with::<HTTPRoute>(&modeldeployment::KIND, Some(labels::DEPLOYMENT));
-        feed.with::<GRPCRoute>(&modeldeployment::KIND, Some(labels::DEPLOYMENT));
+        feed.with::<LeaderWorkerSet>([&leaderworkerset::KIND], None);
+        feed.with::<ModelServing>([&modelserving::KIND], None);
+        feed.with::<Pod>(units, of_units.filter(|_| !context.settings.embedded));
+        feed.with::<PersistentVolumeClaim>([&leaderworkerset::KIND], Some(labels::SET_NAME));
+        feed.with::<PodDisruptionBudget>([&leaderworkerset::KIND], None);
+        feed.with::<ControllerRevision>(units, of_units);
+        feed.with::<Service>(units, ours("app.kubernetes.io/managed-by=segue"));
+        feed.with::<ModelDeployment>([&modeldeployment::KIND], None);
+        feed.with::<EndpointSlice>([&modeldeployment::KIND], ours(labels::DEPLOYMENT));
+        feed.with::<Gateway>([&modeldeployment::KIND], Some(labels::DEPLOYMENT));
+        feed.with::<HTTPRoute>([&modeldeployment::KIND], Some(labels::DEPLOYMENT));
+        feed.with::<GRPCRoute>([&modeldeployment::KIND], Some(labels::DEPLOYMENT));
     }
     feeding
 }
@@ -68,9 +77,13 @@ struct Feed<'a> {
 }
 
 impl Feed<'_> {
-    /// Follows objects if the kind that needs them is looked after.
-    fn with<K: Followed>(&mut self, needed_by: &Kind, selector: Option<&'static str>) {
-        if self.context.settings.looks_after(needed_by) {
+    /// Follows objects if a kind that needs them is looked after.
+    fn with<K: Followed>(
+        &mut self,
+        needed_by: impl IntoIterator<Item = &'static Kind>,
+        selector: Option<&'static str>,
+    ) {
+        if needed_by.into_iter().any(|kind| self.context.settings.looks_after(kind)) {
             self.feeding.spawn(follow::<K>(self.context.clone(), self.scope.clone(), selector));
         } else {
             self.context.learned::<K>(News::NoSuchKind(self.scope.clone()));

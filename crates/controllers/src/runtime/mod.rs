@@ -40,7 +40,7 @@ pub use self::{
     world::{Followed, Index, World},
     write::{Error, FIELD_MANAGER},
 };
-use crate::{Outside, Settings, endpoints, leaderworkerset, modeldeployment};
+use crate::{Outside, Settings, endpoints, leaderworkerset, modeldeployment, modelserving};
 
 /// A controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,6 +49,8 @@ pub enum Who {
     Endpoints,
     /// Sets to pods.
     LeaderWorkerSet,
+    /// Serving groups to pods.
+    ModelServing,
     /// Deployments to versions.
     ModelDeployment,
 }
@@ -58,6 +60,7 @@ impl Who {
         match self {
             Self::Endpoints => "Endpoints",
             Self::LeaderWorkerSet => "LeaderWorkerSet",
+            Self::ModelServing => "ModelServing",
             Self::ModelDeployment => "ModelDeployment",
         }
     }
@@ -142,6 +145,7 @@ impl Context {
         match job.who {
             Who::Endpoints => endpoints::reconcile(self, &job.key).await,
             Who::LeaderWorkerSet => leaderworkerset::reconcile(self, &job.key).await,
+            Who::ModelServing => modelserving::reconcile(self, &job.key).await,
             Who::ModelDeployment => modeldeployment::reconcile(self, &job.key).await,
         }
     }

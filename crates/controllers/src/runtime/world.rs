@@ -9,6 +9,7 @@ use api::{
     gateway::{GRPCRoute, Gateway, HTTPRoute},
     leaderworkerset::LeaderWorkerSet,
     modeldeployment::ModelDeployment,
+    modelserving::ModelServing,
 };
 use k8s_openapi::api::{
     apps::v1::ControllerRevision,
@@ -27,6 +28,8 @@ use crate::{endpoints, labels};
 pub struct World {
     /// Sets of groups.
     pub sets: Shelf<LeaderWorkerSet>,
+    /// Serving groups of roles.
+    pub servings: Shelf<ModelServing>,
     /// Services with versions.
     pub deployments: Shelf<ModelDeployment>,
     /// Pods.
@@ -54,6 +57,7 @@ pub struct World {
 impl World {
     fn is_listed(&self, scopes: &[String]) -> bool {
         self.sets.is_listed(scopes)
+            && self.servings.is_listed(scopes)
             && self.deployments.is_listed(scopes)
             && self.pods.is_listed(scopes)
             && self.claims.is_listed(scopes)
@@ -108,6 +112,7 @@ followed!(LeaderWorkerSet, sets, |set: &Self, _: &World| {
     concerned.push((Who::LeaderWorkerSet, Key::of(set)));
     concerned
 });
+followed!(ModelServing, servings, |it: &Self, _: &World| vec![(Who::ModelServing, Key::of(it))]);
 followed!(ModelDeployment, deployments, |it: &Self, _: &World| vec![(Who::ModelDeployment, Key::of(it))]);
 followed!(Pod, pods, |pod: &Self, world: &World| {
     let mut concerned = owner(pod);
@@ -162,6 +167,7 @@ fn owner(object: &impl Resource) -> Vec<(Who, Key)> {
     let known = controllers.filter_map(|owner| {
         let who = match owner.kind.as_str() {
             "LeaderWorkerSet" => Who::LeaderWorkerSet,
+            "ModelServing" => Who::ModelServing,
             "ModelDeployment" => Who::ModelDeployment,
             _ => return None,
         };

@@ -235,7 +235,7 @@ impl Context {
     /// Whether the pods with these labels are still those that were looked at, asked of the API itself: before a failure
     /// is answered that may only be something not heard of yet.
     pub async fn are_current(&self, owner: &Key, labels: &str, pods: &[Arc<Pod>]) -> Result<(), Error> {
-        let attempt = Attempt { verb: "look at the pods of", kind: "LeaderWorkerSet", key: owner };
+        let attempt = Attempt { verb: "look at", kind: "the pods of", key: owner };
         let request = requests::<Pod>(owner).list(&ListParams::default().labels(labels));
         let list: List<Pod> =
             self.send(&attempt, request).await.map_err(|failed| failed.into_error(&attempt))?;

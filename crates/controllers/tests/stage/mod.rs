@@ -99,6 +99,7 @@ impl Stage {
     fn of_kind(&self, kind: &str) -> Api<DynamicObject> {
         let version = match kind {
             "LeaderWorkerSet" => "leaderworkerset.x-k8s.io/v1",
+            "ModelServing" => "workload.serving.volcano.sh/v1alpha1",
             "ModelDeployment" => "segue.dev/v1alpha1",
             "HTTPRoute" | "Gateway" => "gateway.networking.k8s.io/v1",
             "ControllerRevision" => "apps/v1",
@@ -192,6 +193,7 @@ impl Stage {
             ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"),
             ("apps/v1", "ControllerRevision"),
             ("discovery.k8s.io/v1", "EndpointSlice"),
+            ("workload.serving.volcano.sh/v1alpha1", "ModelServing"),
             ("segue.dev/v1alpha1", "ModelDeployment"),
             ("gateway.networking.k8s.io/v1", "HTTPRoute"),
         ];
@@ -261,7 +263,7 @@ impl Stage {
         what: &str,
         mut look: impl FnMut() -> F,
     ) -> T {
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(90);
         loop {
             if let Some(answer) = look().await {
                 return answer;

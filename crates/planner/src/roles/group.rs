@@ -137,9 +137,10 @@ pub(super) fn retire_group(group: &Group) -> Vec<Op> {
 }
 
 /// After a failure the whole group goes, where the policy is so. The failed replica goes last: as long as it is there,
-/// whoever starts anew in the middle sees that the others have to go as well.
+/// whoever starts anew in the middle sees that the others have to go as well. Who remembers the failure elsewhere marks
+/// all of them, also those that serve.
 fn rebuild(spec: &GroupSpec, group: &Group) -> Option<Vec<Op>> {
-    let failed = |replica: &Replica| replica.failed && replica.state == State::Starting;
+    let failed = |replica: &Replica| replica.failed && replica.stays();
     if spec.recovery != Recovery::Group || !group.replicas.iter().any(failed) {
         return None;
     }

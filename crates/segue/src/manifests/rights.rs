@@ -97,6 +97,17 @@ const MODEL_DEPLOYMENT: &[Row] = &[
     (Place::Namespaces, GATEWAY, "grpcroutes", "create, get, list, patch, watch", "the weights of versions"),
 ];
 
+const SERVING: &str = "workload.serving.volcano.sh";
+
+/// And what a LeaderWorkerSet needs for its pods, which [`PODS`] names.
+const MODEL_SERVING: &[Row] = &[
+    (Place::Namespaces, SERVING, "modelservings", "get, list, watch", "see what is wanted"),
+    (Place::Namespaces, SERVING, "modelservings/status", "update", "say what is"),
+];
+
+/// What is needed to make and retire pods.
+const PODS: [&str; 5] = ["nodes", "pods", "pods/status", "controllerrevisions", "services"];
+
 /// The name of the Lease of the operator.
 pub(crate) const LEASE: &str = "segue-operator";
 
@@ -109,6 +120,10 @@ pub(super) fn of(kinds: &[&Kind], webhooks: bool, home: &str) -> Vec<Right> {
     }
     if has(&api::modeldeployment::KIND) {
         rights.extend(MODEL_DEPLOYMENT.iter().map(right));
+    }
+    if has(&api::modelserving::KIND) {
+        rights.extend(MODEL_SERVING.iter().map(right));
+        rights.extend(LEADER_WORKER_SET.iter().filter(|row| PODS.contains(&row.2)).map(right));
     }
     rights.push(Right {
         names: vec![LEASE.to_owned()],

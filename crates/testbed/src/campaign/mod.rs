@@ -9,6 +9,7 @@ mod fault;
 mod handover;
 mod judge;
 mod run;
+mod servings;
 mod workload;
 
 use std::{

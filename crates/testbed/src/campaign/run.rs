@@ -21,7 +21,7 @@ use super::{
     fault::{Plan, Shared, Way},
     handover::{History, acknowledge},
     judge::{Allowed, Judge},
-    workload::{Step, Workload},
+    workload::{Step, Subject, Workload},
 };
 use crate::{Kubelet, Pace, inherited::inherit};
 
@@ -74,7 +74,7 @@ pub fn run(workload: &Workload, plan: &Plan, seed: u64) -> Outcome {
 }
 
 async fn tell(workload: &Workload, plan: &Plan, seed: u64) -> Outcome {
-    let mut run = match Run::begin(workload.is_deployment(), plan, seed).await {
+    let mut run = match Run::begin(workload.subject(), plan, seed).await {
         Ok(run) => run,
         Err(error) => return Outcome { violations: vec![error], ..Outcome::default() },
     };
@@ -93,8 +93,7 @@ struct Run {
     shared: Arc<Shared>,
     judge: Judge,
     history: History,
-    /// The story is of a deployment, not of a set.
-    deployment: bool,
+    subject: Subject,
     violations: Vec<String>,
     plan: Plan,
     /// Nobody, as long as the story tells what was before them.
@@ -111,15 +110,19 @@ struct Leaders {
 }
 
 impl Run {
-    async fn begin(deployment: bool, plan: &Plan, seed: u64) -> Result<Self, String> {
+    async fn begin(subject: Subject, plan: &Plan, seed: u64) -> Result<Self, String> {
         let world = Seeded::new(seed, clock::begin());
         let store = store::Store::memory(store::History::default());
         let server = Server::new(store, Arc::new(world), Vec::new());
         server.furnish().await.map_err(|refusal| refusal.message().to_owned())?;
         let client = Client::new(InProcess::new(server.clone()), "default");
         // Only what the story is about: controllers do without the others, and each takes time to be made.
-        apply(&client, &api::leaderworkerset::KIND.crd()).await?;
-        if deployment {
+        if subject == Subject::Serving {
+            apply(&client, &api::modelserving::KIND.crd()).await?;
+        } else {
+            apply(&client, &api::leaderworkerset::KIND.crd()).await?;
+        }
+        if subject == Subject::Deployment {
             apply(&client, &api::modeldeployment::KIND.crd()).await?;
             for crd in gateway::crds() {
                 apply(&client, &crd).await?;
@@ -129,7 +132,7 @@ impl Run {
         let mut helpers = JoinSet::new();
         helpers.spawn(server.clone().keep_collecting());
         let history = History::default();
-        if deployment {
+        if subject == Subject::Deployment {
             helpers.spawn(history.clone().follow(client.clone()));
             helpers.spawn(acknowledge(client.clone()));
         } else {
@@ -153,7 +156,7 @@ impl Run {
             shared,
             judge,
             history,
-            deployment,
+            subject,
             violations,
             plan: plan.clone(),
             leaders: None,
@@ -198,7 +201,7 @@ impl Run {
             Step::Delete => {
                 self.judge.allow(Allowed::deleting());
                 self.wanted = None;
-                let (api, name) = (self.subject(), self.name());
+                let (api, name) = (self.api(), self.name());
                 api.delete(name, &DeleteParams::default()).await.map(drop).map_err(|error| error.to_string())
             }
         }
@@ -206,22 +209,25 @@ impl Run {
 
     fn want(&mut self, object: &Value) {
         let wanted = Allowed::by(object);
-        self.judge.allow(self.wanted.map_or(wanted, |_| self.judge.allowed().or(wanted)));
+        let before = self.wanted.is_some().then(|| self.judge.allowed());
+        self.judge.allow(before.map_or_else(|| wanted.clone(), |before| before.or(wanted.clone())));
         self.wanted = Some(wanted);
     }
 
     /// What the story is about.
-    fn subject(&self) -> Api<DynamicObject> {
-        let kind = if self.deployment {
-            GroupVersionKind::gvk("segue.dev", "v1alpha1", "ModelDeployment")
-        } else {
-            GroupVersionKind::gvk("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet")
+    fn api(&self) -> Api<DynamicObject> {
+        let kind = match self.subject {
+            Subject::Deployment => GroupVersionKind::gvk("segue.dev", "v1alpha1", "ModelDeployment"),
+            Subject::Serving => {
+                GroupVersionKind::gvk("workload.serving.volcano.sh", "v1alpha1", "ModelServing")
+            }
+            Subject::Set => GroupVersionKind::gvk("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"),
         };
         Api::default_namespaced_with(self.client.clone(), &ApiResource::from_gvk(&kind))
     }
 
     fn name(&self) -> &'static str {
-        if self.deployment { "chat" } else { "x" }
+        if self.subject == Subject::Deployment { "chat" } else { "x" }
     }
 
     async fn until(&self, what: &str, mut done: impl FnMut(&Self) -> bool) -> Result<(), String> {
@@ -250,13 +256,13 @@ impl Run {
                 _ => quiet_since = Some((clock::now(), state)),
             }
             if clock::now() > deadline {
-                let set = self.subject().get_opt(self.name()).await.ok().flatten();
+                let set = self.api().get_opt(self.name()).await.ok().flatten();
                 let status = set.map(|set| set.data["status"].clone()).unwrap_or_default();
                 return Err(format!("L1: not settled after {PATIENCE:?}: {status}"));
             }
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
-        if let Some(wanted) = self.wanted {
+        if let Some(wanted) = self.wanted.clone() {
             self.judge.allow(wanted);
         }
         Ok(())
@@ -265,28 +271,44 @@ impl Run {
     async fn is_settled(&self) -> bool {
         let pods: Api<Pod> = Api::default_namespaced(self.client.clone());
         let Ok(pods) = pods.list(&ListParams::default()).await else { return false };
-        match self.subject().get_opt(self.name()).await {
+        match self.api().get_opt(self.name()).await {
             Ok(None) => pods.items.is_empty(),
-            Ok(Some(deployment)) if self.deployment => {
-                let (spec, status) = (&deployment.data["spec"], &deployment.data["status"]);
-                status["observedGeneration"].as_i64() == deployment.metadata.generation
-                    && status["phase"] == "Idle"
-                    && status["readyReplicas"] == spec["replicas"]
-                    && Some(pods.items.len() as u64) == spec["replicas"].as_u64()
-            }
-            Ok(Some(set)) => {
-                let (spec, status) = (&set.data["spec"], &set.data["status"]);
-                let replicas = spec["replicas"].as_u64().unwrap_or(1);
-                let size = spec["leaderWorkerTemplate"]["size"].as_u64().unwrap_or(1);
-                let partition = &spec["rolloutStrategy"]["rollingUpdateConfiguration"]["partition"];
-                let updated = replicas.saturating_sub(partition.as_u64().unwrap_or_default());
-                status["observedGeneration"].as_i64() == set.metadata.generation
-                    && status["replicas"] == replicas
-                    && status["readyReplicas"] == replicas
-                    && status["updatedReplicas"].as_u64().is_some_and(|it| it >= updated)
-                    && pods.items.len() as u64 == replicas * size
+            Ok(Some(object)) => {
+                let (spec, status) = (&object.data["spec"], &object.data["status"]);
+                status["observedGeneration"].as_i64() == object.metadata.generation
+                    && self.is_as_wanted(spec, status, pods.items.len() as u64)
             }
             Err(_) => false,
+        }
+    }
+
+    fn is_as_wanted(&self, spec: &Value, status: &Value, pods: u64) -> bool {
+        let replicas = spec["replicas"].as_u64().unwrap_or(1);
+        let partition = &spec["rolloutStrategy"]["rollingUpdateConfiguration"]["partition"];
+        let updated = replicas.saturating_sub(partition.as_u64().unwrap_or_default());
+        let is_updated = status["updatedReplicas"].as_u64().is_some_and(|it| it >= updated);
+        match self.subject {
+            Subject::Deployment => {
+                status["phase"] == "Idle" && status["readyReplicas"] == replicas && pods == replicas
+            }
+            Subject::Serving => {
+                let roles = spec["template"]["roles"].as_array().into_iter().flatten();
+                let size = roles.map(|role| {
+                    let number = |field: &str| role[field].as_u64().unwrap_or_default();
+                    number("replicas") * (1 + number("workerReplicas"))
+                });
+                status["replicas"] == replicas
+                    && status["availableReplicas"] == replicas
+                    && is_updated
+                    && pods == replicas * size.sum::<u64>()
+            }
+            Subject::Set => {
+                let size = spec["leaderWorkerTemplate"]["size"].as_u64().unwrap_or(1);
+                status["replicas"] == replicas
+                    && status["readyReplicas"] == replicas
+                    && is_updated
+                    && pods == replicas * size
+            }
         }
     }
 
@@ -434,6 +456,7 @@ async fn end_state(client: &Client) -> BTreeMap<String, Value> {
         ("", "v1", "Service"),
         ("apps", "v1", "ControllerRevision"),
         ("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"),
+        ("workload.serving.volcano.sh", "v1alpha1", "ModelServing"),
         ("segue.dev", "v1alpha1", "ModelDeployment"),
         ("gateway.networking.k8s.io", "v1", "HTTPRoute"),
         ("gateway.networking.k8s.io", "v1", "Gateway"),
@@ -452,7 +475,7 @@ async fn end_state(client: &Client) -> BTreeMap<String, Value> {
                 "labels": meta.labels, "annotations": meta.annotations, "going": meta.deletion_timestamp.is_some(),
                 "spec": object.data["spec"], "data": object.data["data"],
             });
-            if matches!(kind, "LeaderWorkerSet" | "ModelDeployment") {
+            if matches!(kind, "LeaderWorkerSet" | "ModelServing" | "ModelDeployment") {
                 seen["status"] = object.data["status"].clone();
                 forget_times(&mut seen["status"]);
                 // A revision that was never rolled out fully may have been skipped: which one comes before is told by

@@ -33,10 +33,22 @@ pub struct Workload {
     pub(super) steps: Vec<Step>,
 }
 
+/// The kind that a story is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    Set,
+    Serving,
+    Deployment,
+}
+
 impl Workload {
-    /// Whether it is about a deployment, not about a set.
-    pub(super) fn is_deployment(&self) -> bool {
-        matches!(self.steps.first(), Some(Step::Apply(object)) if object["kind"] == "ModelDeployment")
+    pub(super) fn subject(&self) -> Subject {
+        let Some(Step::Apply(object)) = self.steps.first() else { return Subject::Set };
+        match object["kind"].as_str() {
+            Some("ModelDeployment") => Subject::Deployment,
+            Some("ModelServing") => Subject::Serving,
+            _ => Subject::Set,
+        }
     }
 }
 
@@ -102,6 +114,7 @@ fn manifest(image: &str, shape: Shape) -> Value {
 pub fn workloads(kind: &str) -> Vec<Workload> {
     match kind {
         "lws" => sets(),
+        "modelserving" => super::servings::servings(),
         "modeldeployment" => deployments(),
         _ => Vec::new(),
     }

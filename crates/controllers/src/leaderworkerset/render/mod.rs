@@ -13,7 +13,11 @@ use serde_json::{Value, json};
 
 pub(super) use self::claims::{Claim, claims, goes_with};
 use super::revision::Template;
-use crate::{labels, owner, runtime::Key};
+use crate::{
+    labels, owner,
+    pods::{lay, lead, push},
+    runtime::Key,
+};
 
 /// Which pod of a set.
 #[derive(Clone, Copy, Debug)]
@@ -134,33 +138,6 @@ pub(super) fn headless(set: &LeaderWorkerSet, group: Option<u32>) -> (Key, Value
         },
     });
     (key, body)
-}
-
-/// Lays entries over an object that may not be there.
-fn lay(under: &mut Value, over: Value) {
-    if !under.is_object() {
-        *under = json!({});
-    }
-    if let (Some(under), Value::Object(over)) = (under.as_object_mut(), over) {
-        under.extend(over);
-    }
-}
-
-fn push(list: &mut Value, entry: Value) {
-    match list.as_array_mut() {
-        Some(list) if !list.contains(&entry) => list.push(entry),
-        Some(_) => {}
-        None => *list = json!([entry]),
-    }
-}
-
-/// Puts variables in front, so that others can refer to them; those of the same name give way.
-fn lead(env: &mut Value, ours: &[(&str, String)]) {
-    let mut list: Vec<Value> =
-        ours.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
-    let theirs = env.as_array().into_iter().flatten();
-    list.extend(theirs.filter(|theirs| ours.iter().all(|(name, _)| theirs["name"] != *name)).cloned());
-    *env = list.into();
 }
 
 fn sha1(text: &str) -> String {

@@ -1,0 +1,403 @@
+//! What is, of a ModelServing, in the words of its contract.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use api::{
+    leaderworkerset::GroupFailure,
+    modelserving::{GroupStatus, ModelServing, ModelServingStatus, ReplicaStatus, RoleStatus, StepStatus},
+};
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time as ApiTime};
+use kube::ResourceExt;
+use planner::{
+    Reason, Time,
+    sets::State,
+    units::{Op, Phase},
+};
+
+use super::{
+    blocking,
+    decide::{Decision, GroupDecision, is_running},
+    observe::{Group, Id, Observed, Replica},
+    plugin,
+    wanted::By,
+};
+use crate::{conditions, int, labels, runtime::timestamp, unit};
+
+/// Groups that are told of one by one. Those beyond are counted.
+pub(super) const MOST_GROUPS: usize = 128;
+
+/// Replicas of a group that are told of one by one.
+const MOST_REPLICAS: usize = 64;
+
+/// The status of a ModelServing when this was seen and that was decided.
+pub(super) fn status(observed: &Observed, decision: &Decision, now: Time) -> ModelServingStatus {
+    let Observed { serving, revisions, wanted, groups, .. } = observed;
+    let before = serving.status.clone().unwrap_or_default();
+    let tally = Tally::of(observed);
+    let told = groups.iter().filter_map(|(index, group)| {
+        let decided = decision.groups.get(index)?;
+        group_status(*index, group, observed, decided, now)
+    });
+    let target = &revisions.target().key;
+    let came_from = if tally.is_updated() && decision.done { target } else { &wanted.current };
+    let mut status = ModelServingStatus {
+        observed_generation: serving.metadata.generation.unwrap_or_default(),
+        replicas: int(groups.len()),
+        current_replicas: int(if tally.is_settled(wanted.replicas) { tally.updated } else { tally.others }),
+        updated_replicas: int(tally.updated),
+        available_replicas: int(tally.running.len()),
+        current_revision: Some(came_from.clone()),
+        update_revision: Some(target.clone()),
+        label_selector: selector(serving),
+        message: (!decision.done).then(|| cut(&decision.reason.to_string(), 1024)),
+        roles: roles(observed),
+        groups: told.take(MOST_GROUPS).collect(),
+        conditions: before.conditions,
+    };
+    set_conditions(&mut status, &tally, observed, decision, now);
+    status
+}
+
+/// The groups, counted.
+struct Tally {
+    running: Vec<u32>,
+    /// Those that do not run.
+    waiting: Vec<u32>,
+    /// Those of which every replica is there and of the wanted template.
+    updated: usize,
+    others: usize,
+    /// Those in which the partitions leave something outdated to be replaced.
+    outdated: Vec<u32>,
+}
+
+impl Tally {
+    fn of(observed: &Observed) -> Self {
+        let groups = &observed.groups;
+        let (running, waiting): (Vec<_>, Vec<_>) =
+            groups.iter().partition(|(_, group)| is_running(observed, group));
+        let indices = |groups: Vec<(&u32, &Group)>| groups.into_iter().map(|(index, _)| *index).collect();
+        let updated = groups.values().filter(|group| is_updated(observed, group)).count();
+        let leaves = |group: &Group| group.leaving || group.replicas.values().all(|it| !it.state.is_live());
+        let others = groups.values().filter(|group| !leaves(group) && !is_updated(observed, group)).count();
+        let outdated = groups.iter().filter(|(index, group)| is_outdated(observed, **index, group));
+        let outdated = outdated.map(|(index, _)| *index).collect();
+        Self { running: indices(running), waiting: indices(waiting), updated, others, outdated }
+    }
+
+    fn is_updated(&self) -> bool {
+        self.others == 0 && self.outdated.is_empty()
+    }
+
+    fn is_settled(&self, replicas: u32) -> bool {
+        let replicas = replicas as usize;
+        self.waiting.is_empty() && self.running.len() == replicas && self.updated == replicas
+    }
+}
+
+/// Whether every replica that a group shall have is there and of the wanted template.
+fn is_updated(observed: &Observed, group: &Group) -> bool {
+    let is_new =
+        |id: &Id, replica: &Replica| observed.revisions.target().hash(&id.role) == Some(&replica.hash);
+    let live = || group.replicas.iter().filter(|(_, replica)| replica.state.is_live());
+    let enough = observed.wanted.group.roles.iter().all(|role| {
+        let made = live().filter(|(id, replica)| id.role == role.name && is_new(id, replica));
+        made.count() >= role.replicas as usize
+    });
+    !group.leaving && enough && live().all(|(id, replica)| is_new(id, replica))
+}
+
+/// Whether an update has something to replace in a group.
+fn is_outdated(observed: &Observed, index: u32, group: &Group) -> bool {
+    let wanted = &observed.wanted;
+    let kept = |id: &Id| {
+        let places = wanted.group.roles.iter().zip(&wanted.roles);
+        let mut partitions = places.filter(|(role, _)| role.name == id.role).map(|(_, (_, kept))| *kept);
+        match wanted.by {
+            By::Role => partitions.next().is_some_and(|partition| id.ordinal < partition),
+            By::Group | By::Steps => index < wanted.partition,
+        }
+    };
+    let replicas = group.replicas.iter().filter(|(id, replica)| replica.state.is_live() && !kept(id));
+    replicas.into_iter().any(|(id, it)| observed.revisions.target().hash(&id.role) != Some(&it.hash))
+}
+
+/// One pod of each group, so that who counts pods counts groups.
+fn selector(serving: &ModelServing) -> Option<String> {
+    let role = &serving.spec.template.roles.first()?.name;
+    let name = serving.name_any();
+    Some(format!(
+        "{}=true,{}={name},{}={role},{}={role}-0",
+        labels::ENTRY,
+        labels::SERVING_NAME,
+        labels::ROLE,
+        labels::ROLE_ID
+    ))
+}
+
+/// Each role over all groups, in the order of the spec; then those that are no more.
+fn roles(observed: &Observed) -> Vec<RoleStatus> {
+    let empty = |name: &str| RoleStatus {
+        name: name.to_owned(),
+        replicas: 0,
+        ready_replicas: 0,
+        updated_replicas: 0,
+        updated_ready_replicas: 0,
+    };
+    let mut roles: Vec<RoleStatus> =
+        observed.wanted.group.roles.iter().map(|role| empty(&role.name)).collect();
+    for (id, replica) in observed.groups.values().flat_map(|group| &group.replicas) {
+        let place = roles.iter().position(|role| role.name == id.role).unwrap_or_else(|| {
+            roles.push(empty(&id.role));
+            roles.len() - 1
+        });
+        let is_updated = observed.revisions.target().hash(&id.role) == Some(&replica.hash);
+        let is_ready = replica.state == State::Ready;
+        let role = &mut roles[place];
+        role.replicas += 1;
+        role.ready_replicas += i32::from(is_ready);
+        role.updated_replicas += i32::from(is_updated);
+        role.updated_ready_replicas += i32::from(is_updated && is_ready);
+    }
+    // As many as a spec has before and after.
+    roles.truncate(8);
+    roles
+}
+
+/// One group, if there is anything to say or to remember of it.
+fn group_status(
+    index: u32,
+    group: &Group,
+    observed: &Observed,
+    decided: &GroupDecision,
+    now: Time,
+) -> Option<GroupStatus> {
+    if decided.removed && group.replicas.values().all(|replica| replica.pods.is_empty()) {
+        return None;
+    }
+    let target = &observed.revisions.target().key;
+    let is_there = decided.done && is_updated(observed, group);
+    let revision = group.from.as_ref().filter(|_| !is_there).unwrap_or(target);
+    let record = group.record.as_ref().filter(|_| !decided.removed);
+    let mut status = GroupStatus {
+        index: int(index),
+        revision: revision.clone(),
+        restarts: record.map_or(0, |record| record.restarts),
+        restarts_in_a_row: record.map_or(0, |record| record.restarts_in_a_row),
+        last_failure: record.and_then(|record| record.last_failure.clone()),
+        step: step(group, decided),
+        message: (!decided.done).then(|| cut(&message(group, decided), 512)),
+        replicas: replicas(group, decided, now),
+    };
+    if let Some((id, reason)) = &decided.failure {
+        let made_for = group.replicas.values().map(|replica| replica.unit.history.incarnation).max();
+        status.restarts = int(made_for.unwrap_or_default()).max(status.restarts) + 1;
+        status.restarts_in_a_row += 1;
+        status.last_failure = Some(failure(group.replicas.get(id), reason, now));
+    } else if is_steady(group, decided) {
+        status.restarts_in_a_row = 0;
+    }
+    let unremarkable = decided.done
+        && status.restarts == 0
+        && status.replicas.is_empty()
+        && revision == target
+        && is_running(observed, group);
+    (!unremarkable).then_some(status)
+}
+
+/// Whether every replica of a group is ready for so long that its past failures are forgotten.
+fn is_steady(group: &Group, decided: &GroupDecision) -> bool {
+    let steady = |id: &Id| {
+        let ops = decided.units.get(id).map(|(ops, _)| ops.as_slice()).unwrap_or_default();
+        ops.contains(&Op::RecordSteady)
+    };
+    !group.replicas.is_empty() && group.replicas.keys().all(steady)
+}
+
+/// What a group waits for; where a replica of it backs off, until when.
+fn message(group: &Group, decided: &GroupDecision) -> String {
+    let held = decided.units.iter().find(|(_, (_, reason))| reason.code == "BackingOff");
+    match held.filter(|_| !group.leaving) {
+        Some((id, (_, reason))) => format!("{}; {id}: {reason}", decided.reason.what),
+        None => decided.reason.to_string(),
+    }
+}
+
+fn step(group: &Group, decided: &GroupDecision) -> Option<StepStatus> {
+    let step = decided.step.as_ref()?;
+    let waiting = group.replicas.iter().filter(|(id, _)| id.role == step.role);
+    // What is updated first: it is what the step waits for.
+    let blocking = waiting.filter_map(|(_, it)| it.blocking.as_ref().map(|why| (it.since, why)));
+    let blocking = blocking.max_by_key(|(since, _)| *since).map(|(_, why)| why);
+    Some(StepStatus {
+        index: int(step.index),
+        role: step.role.clone(),
+        required: int(step.required),
+        satisfied: int(step.satisfied),
+        blocking_pod: blocking.map(|it| it.pod.clone()),
+        reason: blocking.map(|it| cut(&it.why, 512)),
+    })
+}
+
+/// The role replicas that were made again.
+fn replicas(group: &Group, decided: &GroupDecision, now: Time) -> Vec<ReplicaStatus> {
+    let told = group.replicas.iter().filter(|(id, _)| !decided.deletes(id));
+    let told = told.filter_map(|(id, replica)| replica_status(id, replica, decided, now));
+    told.take(MOST_REPLICAS).collect()
+}
+
+fn replica_status(id: &Id, replica: &Replica, decided: &GroupDecision, now: Time) -> Option<ReplicaStatus> {
+    let (ops, reason) = decided.units.get(id).map_or((&[][..], None), |(ops, why)| (ops, Some(why)));
+    let record = replica.record.as_ref();
+    let mut status = ReplicaStatus {
+        role: id.role.clone(),
+        index: int(id.ordinal),
+        hash: replica.hash.0.clone(),
+        restarts: record.map_or(0, |record| record.restarts),
+        restarts_in_a_row: record.map_or(0, |record| record.restarts_in_a_row),
+        served: replica.unit.history.served,
+        last_failure: record.and_then(|record| record.last_failure.clone()),
+        message: reason.filter(|_| replica.state != State::Ready).map(|why| cut(&why.to_string(), 512)),
+    };
+    for op in ops {
+        match op {
+            Op::RecordRecreation { incarnation } => {
+                status.restarts = int(*incarnation);
+                status.restarts_in_a_row += 1;
+                status.last_failure = reason.map(|reason| failure(Some(replica), reason, now));
+            }
+            Op::RecordSteady => status.restarts_in_a_row = 0,
+            _ => {}
+        }
+    }
+    (status.restarts > 0).then_some(status)
+}
+
+/// What made a replica or its group start again. Nothing may be left of the replica.
+fn failure(replica: Option<&Replica>, reason: &Reason, now: Time) -> GroupFailure {
+    let failed = |pod: &&Arc<Pod>| {
+        let mut read = replica.iter().flat_map(|replica| &replica.unit.pods);
+        let read = read.find(|read| pod.uid().as_deref() == Some(read.uid.0.as_str()));
+        read.is_some_and(|read| read.restarts > read.restarts_baseline || read.phase == Phase::Ended)
+    };
+    let pod = replica.and_then(|replica| replica.pods.iter().find(failed));
+    let ended = pod.into_iter().flat_map(|pod| unit::containers(pod)).filter_map(|status| {
+        let state = status.state.as_ref().and_then(|state| state.terminated.as_ref());
+        let last = status.last_state.as_ref().and_then(|state| state.terminated.as_ref());
+        state.or(last).map(|ended| (status.name.clone(), ended.exit_code))
+    });
+    let ended = ended.last();
+    GroupFailure {
+        pod: pod.map(|pod| pod.name_any()).unwrap_or_default(),
+        container: ended.as_ref().map(|(container, _)| container.clone()),
+        exit_code: ended.map(|(_, code)| code),
+        reason: cut(&reason.what, 128),
+        time: ApiTime(timestamp(now)),
+    }
+}
+
+/// What is said of the whole, besides what the public operator says: a stall, failures in a row, and what is not done.
+fn set_conditions(
+    status: &mut ModelServingStatus,
+    tally: &Tally,
+    observed: &Observed,
+    decision: &Decision,
+    now: Time,
+) {
+    let generation = observed.serving.metadata.generation.unwrap_or_default();
+    let available = tally.waiting.is_empty() && tally.running.len() >= observed.wanted.replicas as usize;
+    let progressing = format!("groups that do not serve yet: {:?}", tally.waiting);
+    let updating = format!("groups to be updated: {:?}; updated are {}", tally.outdated, tally.updated);
+    let said: [(&str, bool, &str, &str); 3] = [
+        ("Available", available, "AllGroupsReady", "every serving group serves"),
+        ("Progressing", !available, "GroupProgressing", &progressing),
+        ("UpdateInProgress", !tally.outdated.is_empty(), "GroupsUpdating", &updating),
+    ];
+    for (ty, is, reason, message) in said {
+        // What is over leaves no message behind.
+        let message = if is { message } else { "" };
+        conditions::set(&mut status.conditions, (ty, is, reason, message), generation, now);
+    }
+    let more = [
+        ("Stalled", "StepWaits", stalled(status, decision)),
+        ("Degraded", "ReplicasFailing", failing(status)),
+        ("SchedulerMissing", "NoScheduler", unseen(observed, now)),
+        ("NotActedOn", "FieldsIgnored", ignored(observed)),
+    ];
+    for (ty, reason, message) in more {
+        match message {
+            Some(message) => {
+                let said = (ty, true, reason, &*cut(&message, 1024));
+                conditions::set(&mut status.conditions, said, generation, now);
+            }
+            // Whether anybody looked while it was so is no difference.
+            None => status.conditions.retain(|condition| condition.type_ != ty),
+        }
+    }
+}
+
+/// The first group whose step waits for a pod that is in trouble.
+fn stalled(status: &ModelServingStatus, decision: &Decision) -> Option<String> {
+    let waits = |group: &&GroupStatus| group.step.as_ref().is_some_and(|step| step.blocking_pod.is_some());
+    let group = status.groups.iter().find(waits)?;
+    let step = group.step.as_ref()?;
+    let regressed = u32::try_from(group.index).ok().and_then(|index| decision.groups.get(&index));
+    let regressed = regressed.and_then(|it| it.step.as_ref()).is_some_and(|step| step.regressed);
+    Some(format!(
+        "group {}, step {}{} ({}): {} of {} updated and Ready; pod {}: {}",
+        group.index,
+        step.index + 1,
+        if regressed { ", which was met before" } else { "" },
+        step.role,
+        step.satisfied,
+        step.required,
+        step.blocking_pod.as_deref().unwrap_or_default(),
+        step.reason.as_deref().unwrap_or_default()
+    ))
+}
+
+fn failing(status: &ModelServingStatus) -> Option<String> {
+    let groups = status.groups.iter().filter(|group| group.restarts_in_a_row > 1);
+    let replicas = status.groups.iter().flat_map(|group| group.replicas.iter().map(move |it| (group, it)));
+    let replicas = replicas.filter(|(_, it)| it.restarts_in_a_row > 1 && it.message.is_some());
+    let mut failing: BTreeMap<String, String> = groups
+        .map(|group| (format!("group {}", group.index), group.message.clone().unwrap_or_default()))
+        .collect();
+    failing.extend(replicas.map(|(group, it)| {
+        let name = format!("{}-{} of group {}", it.role, it.index, group.index);
+        (name, it.message.clone().unwrap_or_default())
+    }));
+    let (name, why) = failing.first_key_value()?;
+    Some(format!("{} fail again and again; {name}: {why}", failing.len()))
+}
+
+/// A pod that nobody places.
+fn unseen(observed: &Observed, now: Time) -> Option<String> {
+    let replicas = observed.groups.values().flat_map(|group| group.replicas.values());
+    let pods = replicas.flat_map(|replica| &replica.pods);
+    let mut unseen = pods.filter_map(|pod| {
+        let why = blocking::unseen(pod, &observed.serving, now)?;
+        Some(format!("pod {}: {why}; spec.schedulerName names the scheduler of every pod", pod.name_any()))
+    });
+    unseen.next()
+}
+
+/// Fields that are accepted and kept, and without effect.
+fn ignored(observed: &Observed) -> Option<String> {
+    let spec = &observed.serving.spec;
+    let strategy = spec.rollout_strategy.as_ref();
+    let rolling = strategy.and_then(|strategy| strategy.rolling_update_configuration.as_ref());
+    let surges =
+        rolling.is_some_and(|rolling| rolling.max_surge.is_some()) && observed.wanted.by == By::Steps;
+    let gang = spec.template.gang_policy.is_some() || spec.template.network_topology.is_some();
+    let mut fields: Vec<String> = Vec::new();
+    let mut add = |is: bool, field: &str| fields.extend(is.then(|| field.to_owned()));
+    add(gang, "template.gangPolicy and networkTopology: pods are placed one by one");
+    add(surges, "rollingUpdateConfiguration.maxSurge: with steps, replicas are replaced in their places");
+    add(strategy.is_some_and(|it| it.eviction_strategy.is_some()), "rolloutStrategy.evictionStrategy");
+    fields.extend(plugin::unknown(&observed.serving).map(|name| format!("plugin {name}: there is none")));
+    (!fields.is_empty()).then(|| fields.join("; "))
+}
+
+fn cut(text: &str, longest: usize) -> String {
+    text.chars().take(longest).collect()
+}

@@ -1,0 +1,119 @@
+//! One event for each transition of an upgrade: what a status says now and did not say before.
+
+use api::modelserving::{GroupStatus, ModelServingStatus};
+
+use super::observe::Observed;
+use crate::Context;
+
+/// Tells of every group that came to another step, fell back, or is updated.
+pub(super) async fn transitions(
+    context: &Context,
+    observed: &Observed,
+    before: &ModelServingStatus,
+    after: &ModelServingStatus,
+) {
+    let steps = observed.wanted.group.steps.len();
+    for note in notes(before, after, steps) {
+        tell(context, observed, note).await;
+    }
+}
+
+/// Tells one thing. Events of one action are counted together, so what is said makes it another one.
+pub(super) async fn tell(
+    context: &Context,
+    observed: &Observed,
+    (warning, reason, note): (bool, &str, String),
+) {
+    let action: String = note.chars().take(128).collect();
+    context.tell_of(observed.serving.as_ref(), warning, (&action, reason), note).await;
+}
+
+fn notes(
+    before: &ModelServingStatus,
+    after: &ModelServingStatus,
+    steps: usize,
+) -> Vec<(bool, &'static str, String)> {
+    let mut notes = Vec::new();
+    let find = |status: &'_ ModelServingStatus, index: i32| -> Option<GroupStatus> {
+        status.groups.iter().find(|group| group.index == index).cloned()
+    };
+    for group in &after.groups {
+        let Some(step) = &group.step else { continue };
+        let earlier = find(before, group.index).and_then(|group| group.step);
+        let name = match usize::try_from(step.index) {
+            Ok(index) if index < steps => format!("step {} of {steps}", index + 1),
+            _ => "what is left after the steps".to_owned(),
+        };
+        let far = format!("{} of {} {} updated and Ready", step.satisfied, step.required, step.role);
+        let note = format!("group {}: {name}: {far}", group.index);
+        match earlier {
+            Some(earlier) if step.index < earlier.index => notes.push((true, "StepRegressed", note)),
+            Some(earlier) if step.index == earlier.index => {
+                let blocked = step.blocking_pod.as_ref().filter(|_| step.reason != earlier.reason);
+                if let Some(pod) = blocked {
+                    let why = step.reason.as_deref().unwrap_or_default();
+                    notes.push((true, "StepWaits", format!("{note}; pod {pod}: {why}")));
+                }
+            }
+            _ => notes.push((false, "StepEntered", note)),
+        }
+    }
+    for group in before.groups.iter().filter(|group| group.step.is_some()) {
+        let over = find(after, group.index).is_none_or(|after| after.step.is_none());
+        let updated = find(after, group.index)
+            .is_none_or(|after_group| Some(&after_group.revision) == after.update_revision.as_ref());
+        if over && updated && after.update_revision == before.update_revision {
+            notes.push((false, "GroupUpdated", format!("group {}: every step is met", group.index)));
+        }
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn status(step: Value) -> ModelServingStatus {
+        let mut group = json!({"index": 1, "revision": if step.is_null() { "new" } else { "old" }});
+        if !step.is_null() {
+            group["step"] = step;
+        }
+        serde_json::from_value(json!({"updateRevision": "new", "groups": [group]})).unwrap()
+    }
+
+    fn step(index: u32, satisfied: u32, why: Option<&str>) -> Value {
+        let mut step = json!({"index": index, "role": "decode", "required": 2, "satisfied": satisfied});
+        if let Some(why) = why {
+            step["blockingPod"] = "p".into();
+            step["reason"] = why.into();
+        }
+        step
+    }
+
+    fn told(before: &Value, after: &Value) -> Vec<(bool, &'static str)> {
+        let notes = notes(&status(before.clone()), &status(after.clone()), 2);
+        notes.into_iter().map(|(warning, reason, _)| (warning, reason)).collect()
+    }
+
+    #[test]
+    fn each_transition_is_told_once() {
+        let (first, second) = (step(0, 0, None), step(1, 2, None));
+        assert_eq!(told(&Value::Null, &first), [(false, "StepEntered")]);
+        assert_eq!(told(&first, &first), []);
+        assert_eq!(told(&first, &step(0, 1, None)), [], "a count is no transition");
+        assert_eq!(told(&first, &second), [(false, "StepEntered")]);
+        assert_eq!(told(&second, &first), [(true, "StepRegressed")]);
+        assert_eq!(told(&second, &Value::Null), [(false, "GroupUpdated")]);
+        let stuck = step(0, 0, Some("no image"));
+        assert_eq!(told(&first, &stuck), [(true, "StepWaits")]);
+        assert_eq!(told(&stuck, &stuck), []);
+    }
+
+    #[test]
+    fn what_is_said_names_the_step_its_target_and_how_far_it_is() {
+        let notes = notes(&status(Value::Null), &status(step(1, 1, None)), 2);
+        assert_eq!(notes[0].2, "group 1: step 2 of 2: 1 of 2 decode updated and Ready");
+    }
+}

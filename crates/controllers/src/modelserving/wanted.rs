@@ -1,0 +1,116 @@
+//! What a spec asks for, in the planner's words.
+
+use api::modelserving::{
+    ModelServing, RecoveryPolicy, Role, RoleUpgradeStep, RollingUpdateConfiguration, RolloutStrategyType,
+};
+use planner::{
+    Budget,
+    roles::{GroupSpec, Recovery, RoleSpec, Step},
+};
+
+use super::revision::Revisions;
+use crate::{amount, count};
+
+/// What is replaced at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    /// Whole groups.
+    Group,
+    /// Role replicas, group after group, in the order of the steps.
+    Steps,
+    /// Role replicas, in all groups at the same time.
+    Role,
+}
+
+/// What is wanted.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pub(super) by: By,
+    /// How many groups.
+    pub(super) replicas: u32,
+    /// The room of an update of groups.
+    pub(super) budget: Budget,
+    /// Groups below this keep the revision that they come from.
+    pub(super) partition: u32,
+    pub(super) group: GroupSpec,
+    /// The room and the partition of each role, where roles are replaced one by one.
+    pub(super) roles: Vec<(Budget, u32)>,
+    pub(super) recovery: RecoveryPolicy,
+    /// For how many seconds a failure is let be.
+    pub(super) grace: Option<u64>,
+    /// The revision that all of it comes from.
+    pub(super) current: String,
+}
+
+impl Wanted {
+    pub(super) fn of(serving: &ModelServing, revisions: &Revisions) -> Self {
+        let spec = &serving.spec;
+        let strategy = spec.rollout_strategy.as_ref();
+        let rolling = strategy.and_then(|it| it.rolling_update_configuration.clone()).unwrap_or_default();
+        let replicas = count(spec.replicas);
+        let steps = steps(&rolling);
+        let by = match strategy.map(|strategy| strategy.ty).unwrap_or_default() {
+            RolloutStrategyType::RoleRollingUpdate => By::Role,
+            RolloutStrategyType::ServingGroupRollingUpdate if steps.is_empty() => By::Group,
+            RolloutStrategyType::ServingGroupRollingUpdate => By::Steps,
+        };
+        let zero = 0.into();
+        let surge = rolling.max_surge.as_ref().unwrap_or(&zero);
+        let gang = spec.template.gang_policy.as_ref().and_then(|gang| gang.min_role_replicas.as_ref());
+        let role = |role: &Role| {
+            let replicas = count(role.replicas);
+            let target = revisions.target().hash(&role.name)?.clone();
+            Some(RoleSpec {
+                name: role.name.clone(),
+                replicas,
+                target,
+                max_unavailable: amount(&role.max_unavailable).floor_of(replicas),
+                min_replicas: gang.and_then(|gang| gang.get(&role.name)).map(|min| count(*min)),
+            })
+        };
+        let room = |role: &Role| {
+            let replicas = count(role.replicas);
+            let surge = role.max_surge.as_ref().unwrap_or(&zero);
+            let budget = Budget::of(replicas, amount(surge), amount(&role.max_unavailable));
+            (budget, role.partition.as_ref().map_or(0, |it| amount(it).ceil_of(replicas)))
+        };
+        let current = serving.status.as_ref().and_then(|status| status.current_revision.clone());
+        let current = current.filter(|current| revisions.find(current).is_some());
+        Self {
+            by,
+            replicas,
+            budget: Budget::of(replicas, amount(surge), amount(&rolling.max_unavailable)),
+            partition: rolling.partition.as_ref().map_or(0, |it| amount(it).ceil_of(replicas)),
+            group: GroupSpec {
+                roles: spec.template.roles.iter().filter_map(role).collect(),
+                steps,
+                recovery: match spec.recovery_policy {
+                    RecoveryPolicy::ServingGroupRecreate => Recovery::Group,
+                    // Units answer their failures themselves, at their own revision.
+                    RecoveryPolicy::RoleRecreate | RecoveryPolicy::None => Recovery::None,
+                },
+                deadline: None,
+            },
+            roles: spec.template.roles.iter().map(room).collect(),
+            recovery: spec.recovery_policy,
+            grace: u64::try_from(spec.template.restart_grace_period_seconds).ok().filter(|it| *it > 0),
+            current: current.unwrap_or_else(|| revisions.target().key.clone()),
+        }
+    }
+
+    /// How many replicas of a role each group has; nothing for a role that there is no more.
+    pub(super) fn replicas_of(&self, role: &str) -> Option<u32> {
+        self.group.roles.iter().find(|it| it.name == role).map(|role| role.replicas)
+    }
+
+    /// Whether groups have no pods at all.
+    pub(super) fn is_without_pods(&self) -> bool {
+        self.group.roles.iter().all(|role| role.replicas == 0)
+    }
+}
+
+fn steps(rolling: &RollingUpdateConfiguration) -> Vec<Step> {
+    let steps = rolling.role_upgrade.iter().flat_map(|upgrade| &upgrade.steps);
+    let step = |step: &RoleUpgradeStep| Step { role: step.role.clone(), update_to: amount(&step.update_to) };
+    steps.map(step).collect()
+}

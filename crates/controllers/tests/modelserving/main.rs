@@ -1,0 +1,11 @@
+//! Serving groups of roles on the embedded API, with a kubelet that runs nothing.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod kind;
+mod kit;
+mod recovery;
+mod rolling;
+#[path = "../stage/mod.rs"]
+mod stage;
+mod steps;
+mod truth;
