@@ -243,6 +243,47 @@ async fn a_request_is_answered(site: &Site) {
     .unwrap();
 }
 
+async fn servings_are_updated(site: &Site) {
+    let serving = |image: &str| {
+        let pods = json!({"spec": {"containers": [{"name": "c", "image": image}]}});
+        json!({
+            "apiVersion": "workload.serving.volcano.sh/v1alpha1",
+            "kind": "ModelServing",
+            "metadata": {
+                "name": "pair",
+                "namespace": "default",
+                "annotations": {"segue.dev/settle-seconds": "0", "segue.dev/drain-seconds": "0"},
+            },
+            "spec": {
+                "replicas": 1,
+                "schedulerName": "default-scheduler",
+                "template": {"roles": [
+                    {"name": "decode", "replicas": 2, "workerReplicas": 0, "entryTemplate": pods},
+                ]},
+            },
+        })
+    };
+    let available = async |image: &str| {
+        eventually(&format!("a pair of {image}"), LONG, async || {
+            let object = site.get(&["-n", "default", "modelserving/pair"]);
+            let pods = site.get(&["-n", "default", "pods"]);
+            let pods = pods["items"].as_array()?;
+            let of = |pod: &&Value| {
+                pod["metadata"]["name"].as_str().unwrap().starts_with("pair-")
+                    && pod["spec"]["containers"][0]["image"] == image
+            };
+            let all = pods.iter().filter(of).count() == 2;
+            (all && object["status"]["availableReplicas"] == 1).then_some(())
+        })
+        .await
+        .unwrap();
+    };
+    site.apply(&serving("one"));
+    available("one").await;
+    refuse_for_a_while(site, "modelservings", async || site.apply(&serving("two"))).await;
+    available("two").await;
+}
+
 /// Numbers are given to those who may read them.
 async fn numbers_are_told(site: &Site, operator: &Operator) {
     operator.is_ready().await;
@@ -301,6 +342,7 @@ pub async fn live_a_full_life(site: &Site, flags: &[&str]) {
     let first = deployment("plain", "v1", None);
     refuse_for_a_while(site, "modeldeployments", async || site.apply(&first)).await;
     hand_over(site, "plain").await;
+    servings_are_updated(site).await;
     numbers_are_told(site, &operator).await;
     let class = json!({"className": "nobodys", "hostnames": ["one.example"]});
     site.apply(&deployment("routed", "v1", Some(&class)));
