@@ -17,7 +17,8 @@ fn sets_keep_their_promises_under_random_plans() {
         .map(|name| story("lws", name));
     let report = campaign(&stories, false, &(1..9));
     clean(&report);
-    for fault in ["late event", "watch 410", "watch cut", "old list"] {
+    let edges = ["Available -> Progressing+UpdateInProgress", "Progressing+UpdateInProgress -> Available"];
+    for fault in ["late event", "watch 410", "watch cut", "old list"].into_iter().chain(edges) {
         assert!(report.reached(fault) > 0, "{fault} was never reached: {}", report.json());
     }
 }

@@ -8,6 +8,7 @@ mod clock;
 mod fault;
 mod handover;
 mod judge;
+mod phases;
 mod run;
 mod servings;
 mod workload;

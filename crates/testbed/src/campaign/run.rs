@@ -21,6 +21,7 @@ use super::{
     fault::{Plan, Shared, Way},
     handover::{History, acknowledge},
     judge::{Allowed, Judge},
+    phases::Phases,
     workload::{Step, Subject, Workload},
 };
 use crate::{Kubelet, Pace, inherited::inherit};
@@ -63,6 +64,9 @@ const PATIENCE: Duration = Duration::from_mins(30);
 /// How long nothing may happen before all is said to be done: longer than the controllers wait for an answer.
 const QUIET: Duration = Duration::from_secs(45);
 
+/// How long a look holds while the controllers write nothing.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
 /// Runs a story under a plan.
 pub fn run(workload: &Workload, plan: &Plan, seed: u64) -> Outcome {
     fastrand::seed(seed);
@@ -93,6 +97,7 @@ struct Run {
     shared: Arc<Shared>,
     judge: Judge,
     history: History,
+    phases: Phases,
     subject: Subject,
     violations: Vec<String>,
     plan: Plan,
@@ -149,13 +154,14 @@ impl Run {
         // Whoever is on a lost node says nothing more.
         kubelet.gone_if(|pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) != Some(LOST));
         let shared = Shared::new(plan.clone(), seed);
-        let violations = Vec::new();
-        Ok(Self {
+        let (violations, phases) = (Vec::new(), Phases::default());
+        let run = Self {
             server,
             client,
             shared,
             judge,
             history,
+            phases,
             subject,
             violations,
             plan: plan.clone(),
@@ -163,7 +169,13 @@ impl Run {
             wanted: None,
             _kubelet: kubelet,
             helpers,
-        })
+        };
+        Ok(run.with_phases())
+    }
+
+    fn with_phases(mut self) -> Self {
+        self.helpers.spawn(self.phases.clone().follow(self.api()));
+        self
     }
 
     async fn step(&mut self, step: &Step) -> Result<(), String> {
@@ -245,8 +257,13 @@ impl Run {
     async fn settle(&mut self) -> Result<(), String> {
         let deadline = clock::now() + PATIENCE;
         let mut quiet_since = None;
+        let (mut state, mut looked) = ((u64::MAX, false), Duration::ZERO);
         loop {
-            let state = (self.shared.writes(), self.is_settled().await);
+            // Nothing is looked at again and again while nobody writes: looking takes most of the time of a run.
+            if state.0 != self.shared.writes() || clock::now() >= looked + LOOK_AGAIN {
+                state = (self.shared.writes(), self.is_settled().await);
+                looked = clock::now();
+            }
             match quiet_since {
                 Some((since, before)) if before == state && state.1 => {
                     if clock::now() > since + QUIET {
@@ -335,7 +352,9 @@ impl Run {
         let end = end_state(&self.client).await;
         self.helpers.shutdown().await;
         let created = self.judge.created();
-        Outcome { writes: before, violations: self.violations, reached: self.shared.reached(), end, created }
+        let mut reached = self.shared.reached();
+        reached.extend(self.phases.reached());
+        Outcome { writes: before, violations: self.violations, reached, end, created }
     }
 }
 
