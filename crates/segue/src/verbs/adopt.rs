@@ -6,7 +6,10 @@ use super::{
     client::{Connected, Reach},
     failure::Failure,
 };
-use crate::output::{Answer, Error, Format, Report};
+use crate::{
+    others,
+    output::{Answer, Error, Format, Report},
+};
 
 /// Take over the sets that another operator made, without restarting a pod.
 #[derive(ClapArgs)]
@@ -39,6 +42,11 @@ pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
 async fn take_over(args: &Args) -> Result<Answer, Failure> {
     let Connected { client, namespace, .. } = super::connect(&args.reach).await?;
     let unasked = |error: kube::Error| Failure::usage(format!("failed to adopt: {error}"));
+    let now = (controllers::Settings::default().clock)();
+    if let Some(why) = others::alive(&client, &[&api::leaderworkerset::KIND], now).await.map_err(unasked)? {
+        // It would make its StatefulSets again as fast as they go.
+        return Err(Failure::Refused(why));
+    }
     let sets = adopt::look(&client, &namespace).await.map_err(unasked)?;
     let mut report = Report::new(args.output);
     let missing = args.names.iter().filter(|name| sets.iter().all(|left| title(left) != set(name)));

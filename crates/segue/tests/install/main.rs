@@ -109,19 +109,21 @@ async fn every_replica_judges_objects_as_the_embedded_api_does() {
     assert_eq!(site.try_create(&bad, &[]), "", "nobody is locked out when nobody answers any more");
 }
 
+/// The Lease of the public operator.
+fn lease(renewed: &str) -> Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "b8b2488c.x-k8s.io", "namespace": "lws-system"},
+        "spec": {"holderIdentity": "lws-manager-7", "leaseDurationSeconds": 15, "renewTime": renewed},
+    })
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_of_the_same_kind_is_left_alone() {
     let site = Site::start().await;
     site.install(&["--without-webhooks"]);
     site.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "lws-system"}}));
-    let lease = |renewed: &str| {
-        json!({
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": {"name": "b8b2488c.x-k8s.io", "namespace": "lws-system"},
-            "spec": {"holderIdentity": "lws-manager-7", "leaseDurationSeconds": 15, "renewTime": renewed},
-        })
-    };
     site.apply(&lease(&site::now()));
     let (code, said) = site.operate(&[ALL]).ended().await;
     assert_eq!(code, Some(1), "{said}");
@@ -192,6 +194,12 @@ async fn a_set_of_another_operator_is_left_alone_until_it_is_adopted_and_no_pod_
     site.install(&["--without-webhooks"]);
     adoption::make_as_others_do(&site).await;
     let before = adoption::identities(&site);
+    site.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "lws-system"}}));
+    site.apply(&lease(&site::now()));
+    let refused = adoption::try_to_adopt(&site, &[]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("lws-manager-7"), "{refused:?}");
+    site.apply(&lease("2020-01-01T00:00:00.000000Z"));
     let operator = site.operate(&[ALL]);
     testbed::eventually("it says why it does nothing", std::time::Duration::from_mins(1), async || {
         let events = site.kubectl(&["-n", "default", "get", "events", "-o", "json"]);
