@@ -22,7 +22,7 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use crate::{output::Error, webhook};
+use crate::{numbers::Numbers, output::Error, webhook};
 
 /// Connections at once; more wait at the door.
 const CONNECTIONS: usize = 256;
@@ -74,17 +74,18 @@ pub(crate) async fn health(
     }
 }
 
-/// Answers reviews over TLS.
-pub(crate) async fn reviews(listener: TcpListener, tls: Arc<ServerConfig>) {
+/// Answers reviews and gives out numbers, over TLS.
+pub(crate) async fn reviews(listener: TcpListener, tls: Arc<ServerConfig>, numbers: Numbers) {
     let acceptor = TlsAcceptor::from(tls);
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let (stream, acceptor) = (next(&listener).await, acceptor.clone());
+        let numbers = numbers.clone();
         tokio::spawn(async move {
             // Nobody to tell: the other side closes, or does not speak TLS.
             if let Ok(Ok(stream)) = timeout(PATIENCE, acceptor.accept(stream)).await {
-                converse(stream, webhook::answer).await;
+                converse(stream, |request| webhook::answer(request, &numbers)).await;
             }
             drop(place);
         });

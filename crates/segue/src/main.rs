@@ -10,6 +10,7 @@ mod manifest;
 mod manifests;
 mod model_server;
 mod node_logs;
+mod numbers;
 mod operator;
 mod others;
 mod output;

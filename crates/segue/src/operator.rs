@@ -12,7 +12,9 @@ use tokio::{
 use crate::{
     doors,
     log::{self, Loudness},
-    manifests, others,
+    manifests,
+    numbers::Numbers,
+    others,
     output::{self, Answer, Error},
     selection::Selection,
     signals::Signals,
@@ -40,7 +42,8 @@ pub(crate) struct Args {
     /// What is said of its work on standard error
     #[arg(long, value_enum, value_name = "LEVEL", default_value = "info")]
     log: Loudness,
-    /// Answer the API's questions about objects of our kinds on this port; in a pod to everybody, else on loopback
+    /// Answer the API's questions about objects of our kinds on this port, and /metrics to those who may read it; in a pod
+    /// to everybody, else on loopback
     #[arg(long, value_name = "PORT")]
     webhook_port: Option<u16>,
     /// Answer /healthz and /readyz on this port; in a pod to everybody, else on loopback
@@ -83,6 +86,7 @@ async fn operate(args: &Args, kinds: Vec<&'static Kind>) -> Result<Answer, Error
 /// Keeps the lease until the controllers have ended, so that nobody begins beside them.
 async fn lead(guest: Guest, claim: Claim, mut signals: Signals, server: &str) -> Result<Answer, Error> {
     let (hand_in, mut over) = watch::channel(false);
+    guest.settings.metrics.leads(true);
     let mut keeping = tokio::spawn(async move { claim.keep(&mut over).await });
     let answer = tokio::select! {
         answer = guest.work(&mut signals, server) => answer?,
@@ -186,7 +190,8 @@ async fn answer(
         let on_loopback = !doors::is_in_a_pod();
         let keeper = Keeper::new(client.clone(), namespace, on_loopback, Terms::default(), settings.clock);
         shown = Some(keeper.shown());
-        answering.spawn(doors::reviews(listener, keeper.tls()?));
+        let numbers = Numbers { client: client.clone(), metrics: settings.metrics.clone() };
+        answering.spawn(doors::reviews(listener, keeper.tls()?, numbers));
         answering.spawn(keeper.keep());
     }
     if let Some(port) = args.health_port {

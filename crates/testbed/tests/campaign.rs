@@ -13,14 +13,8 @@ fn clean(report: &Report) {
 
 #[test]
 fn sets_keep_their_promises_under_random_plans() {
-    let stories = [
-        "roll, one more",
-        "roll back midway",
-        "restart of a worker",
-        "scale while rolling",
-        "claims and names of their own",
-    ]
-    .map(|name| story("lws", name));
+    let stories = ["roll, one more", "roll back midway", "restart of a worker", "scale while rolling"]
+        .map(|name| story("lws", name));
     let report = campaign(&stories, false, &(1..9));
     clean(&report);
     for fault in ["late event", "watch 410", "watch cut", "old list"] {

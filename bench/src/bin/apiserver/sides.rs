@@ -119,7 +119,7 @@ impl Side {
     }
 
     async fn cluster(fsync: bool) -> Result<Self, Failure> {
-        let cluster = Cluster::start_with(Parts { fsync, controllers: false }).await?;
+        let cluster = Cluster::start_with(Parts { fsync, controllers: false, ..Parts::default() }).await?;
         Ok(Self {
             reach: Reach::Tls(Box::new(cluster.config())),
             processes: cluster.servers(),

@@ -22,6 +22,9 @@ use crate::{
     runtime::{Context, Error, Key, timestamp, together},
 };
 
+/// Why a leader that was chosen to go is out of service.
+const LEAVES: &str = "chosen to go; it finishes its requests";
+
 /// What came of a look.
 pub(super) struct Outcome {
     /// What could not be made because its name is somebody else's, or still in use.
@@ -59,10 +62,10 @@ impl Hand<'_> {
         if decision.set.ops.iter().any(takes_away) && !status_was_written {
             context.is_current(observed.set.as_ref()).await?;
         }
-        for op in &decision.set.ops {
-            self.act_on_set(op).await?;
-        }
-        events::tell_of_ops(context, observed, &decision.set.ops).await;
+        let mut done = Vec::new();
+        let acted = self.act_on_ops(&decision.set.ops, &mut done).await;
+        events::tell_of_ops(context, observed, &done).await;
+        acted?;
         let mut acting = Vec::new();
         for (place, (ops, reason)) in &decision.groups {
             if let Some(group) = observed.groups.get(place).filter(|_| !ops.is_empty()) {
@@ -77,25 +80,38 @@ impl Hand<'_> {
         self.blocked.lock().unwrap_or_else(PoisonError::into_inner).insert(why);
     }
 
-    async fn act_on_set(&self, op: &sets::Op) -> Result<(), Error> {
+    async fn act_on_ops<'op>(
+        &self,
+        ops: &'op [sets::Op],
+        done: &mut Vec<&'op sets::Op>,
+    ) -> Result<(), Error> {
+        for op in ops {
+            if self.act_on_set(op).await? {
+                done.push(op);
+            }
+        }
+        Ok(())
+    }
+
+    /// Says whether it did anything.
+    async fn act_on_set(&self, op: &sets::Op) -> Result<bool, Error> {
         let Self { context, observed, now, .. } = *self;
         match op {
             sets::Op::Create { ordinal, revision } => {
-                let Some(template) = observed.revisions.get(*revision) else { return Ok(()) };
+                let Some(template) = observed.revisions.get(*revision) else { return Ok(false) };
                 // The leader alone: its workers follow when the startup policy allows.
                 self.create(template, Place { group: *ordinal, index: 0, incarnation: 0 }).await
             }
             sets::Op::TakeOut { ordinal, .. } => {
                 let Some(leader) = observed.groups.get(ordinal).and_then(Group::leader) else {
-                    return Ok(());
+                    return Ok(false);
                 };
-                take_out(context, leader, labels::LEAVING, "chosen to go; it finishes its requests", now)
-                    .await
+                take_out(context, leader, labels::LEAVING, LEAVES, now).await.map(|()| true)
             }
             sets::Op::Delete { ordinal, .. } => {
                 let pods = observed.groups.get(ordinal).into_iter().flat_map(|group| &group.pods);
                 let pods = pods.filter(|pod| pod.metadata.deletion_timestamp.is_none());
-                delete(context, pods, true).await
+                delete(context, pods, true).await.map(|()| true)
             }
         }
     }
@@ -121,7 +137,7 @@ impl Hand<'_> {
                 units::Op::TakeOutOfService => {
                     let Some(leader) = group.leader() else { continue };
                     let (reason, why) = if group.unit.leaving {
-                        (labels::LEAVING, "chosen to go; it finishes its requests")
+                        (labels::LEAVING, LEAVES)
                     } else {
                         ("NotReady", "not every pod of its group is ready")
                     };
@@ -146,13 +162,13 @@ impl Hand<'_> {
         Ok(())
     }
 
-    /// Makes a pod, and before it what it keeps its data in.
-    async fn create(&self, template: &Template, place: Place) -> Result<(), Error> {
+    /// Makes a pod, and before it what it keeps its data in. Says whether it did.
+    async fn create(&self, template: &Template, place: Place) -> Result<bool, Error> {
         let set = self.observed.set.as_ref();
         let owner = set.uid().unwrap_or_default();
         for claim in render::claims(set, template, place) {
             if !self.claim(&owner, &claim).await? {
-                return Ok(());
+                return Ok(false);
             }
         }
         let key = Key::of(set).beside(place.name(set));
@@ -160,9 +176,9 @@ impl Hand<'_> {
         match self.context.create::<Pod>(&key, &owner, &body).await {
             Err(error @ Error::Foreign { .. }) => {
                 self.is_blocked(error.to_string());
-                Ok(())
+                Ok(false)
             }
-            done => done,
+            done => done.map(|()| true),
         }
     }
 

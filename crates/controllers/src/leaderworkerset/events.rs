@@ -13,13 +13,13 @@ const MOST_NAMED: usize = 8;
 const LONGEST_NOTE: usize = 1024;
 
 /// Tells of groups that are made, replaced and removed.
-pub(super) async fn tell_of_ops(context: &Context, observed: &Observed, ops: &[Op]) {
+pub(super) async fn tell_of_ops(context: &Context, observed: &Observed, ops: &[&Op]) {
     for (what, note) in notes(observed, ops) {
         context.tell_of(observed.set.as_ref(), false, what, note).await;
     }
 }
 
-fn notes(observed: &Observed, ops: &[Op]) -> Vec<((&'static str, &'static str), String)> {
+fn notes(observed: &Observed, ops: &[&Op]) -> Vec<((&'static str, &'static str), String)> {
     let (mut made, mut replaced, mut removed) = (Vec::new(), Vec::new(), Vec::new());
     for op in ops {
         let group = observed.groups.get(&op.ordinal());

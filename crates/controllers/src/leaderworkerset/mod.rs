@@ -72,7 +72,10 @@ pub(crate) async fn reconcile(context: &Context, key: &Key) -> Result<Next, Erro
     confirm_failures(context, &observed, &decision).await?;
     let written = write_status(context, &observed, &decision, now).await?;
     let act::Outcome { blocked, result } = act::act(context, &observed, &decision, written, now).await;
-    say_what_is_blocked(context, key, &blocked, now).await?;
+    // What broke off has not tried every name.
+    if result.is_ok() || !blocked.is_empty() {
+        say_what_is_blocked(context, key, &blocked, now).await?;
+    }
     if let Err(error) = result {
         events::tell_of_refusal(context, &observed, &error).await;
         return Err(error);

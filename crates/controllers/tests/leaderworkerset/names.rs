@@ -125,6 +125,13 @@ async fn two_sets_whose_names_meet_do_not_fight() {
     for (name, uid) in before {
         assert_eq!(after.get(&name), Some(&uid), "{name} belongs to the first set");
     }
+    for event in stage.list("Event").await {
+        let note = event.data["note"].as_str().unwrap();
+        assert!(
+            event.data["regarding"]["name"] == "a" || !note.starts_with("made: groups"),
+            "{note}: one is not"
+        );
+    }
     assert_eq!(stage.condition("a", "Available").await, "True");
     assert_eq!(stage.condition("a", "NamesTaken").await, "absent");
 }

@@ -53,6 +53,7 @@ const ANY: &[Row] = &[
 const LEADER_WORKER_SET: &[Row] = &[
     (Place::Cluster, "", "nodes", "list, watch", "know which pods are lost with their node"),
     (Place::Namespaces, LWS, "leaderworkersets", "get, list, watch", "see what is wanted"),
+    (Place::Namespaces, LWS, "leaderworkersets", "patch", "answer a request"),
     (Place::Namespaces, LWS, "leaderworkersets/status", "update", "say what is"),
     (
         Place::Namespaces,
@@ -69,14 +70,27 @@ const LEADER_WORKER_SET: &[Row] = &[
         "create, delete, get, list, watch",
         "keep the template of every revision that runs",
     ),
-    (Place::Namespaces, "", "services", "create, get, list, patch, watch", "the names of pods"),
+    (Place::Namespaces, "", "services", "create, delete, get, list, patch, watch", "the names of pods"),
+    (
+        Place::Namespaces,
+        "",
+        "persistentvolumeclaims",
+        "create, delete, get, list, patch, watch",
+        "the volumes of groups, and their end where that is asked for",
+    ),
+    (
+        Place::Namespaces,
+        "policy",
+        "poddisruptionbudgets",
+        "list, watch",
+        "name budgets that Kubernetes cannot count for these pods",
+    ),
 ];
 
 const MODEL_DEPLOYMENT: &[Row] = &[
     (Place::Namespaces, "segue.dev", "modeldeployments", "get, list, watch", "see what is wanted"),
     (Place::Namespaces, "segue.dev", "modeldeployments/status", "update", "say what is"),
     (Place::Namespaces, LWS, "leaderworkersets", "create, delete, patch", "a version is a set"),
-    (Place::Namespaces, "", "services", "delete", "the Service of a version goes with it"),
     (Place::Namespaces, "discovery.k8s.io", "endpointslices", "list, watch", "know who gets requests"),
     (Place::Namespaces, GATEWAY, "gateways", "create, get, list, patch, watch", "the door of a service"),
     (Place::Namespaces, GATEWAY, "httproutes", "create, get, list, patch, watch", "the weights of versions"),
@@ -89,7 +103,6 @@ const SERVING: &str = "workload.serving.volcano.sh";
 const MODEL_SERVING: &[Row] = &[
     (Place::Namespaces, SERVING, "modelservings", "get, list, watch", "see what is wanted"),
     (Place::Namespaces, SERVING, "modelservings/status", "update", "say what is"),
-    (Place::Namespaces, "", "services", "delete", "the Service of an entry goes with it"),
 ];
 
 /// What is needed to make and retire pods.
@@ -162,7 +175,10 @@ fn others_are_seen(kinds: &[&Kind]) -> Vec<Right> {
 
 fn webhooks_are_kept(home: &str) -> Vec<Right> {
     let registered = "admissionregistration.k8s.io";
+    let may_read = "answer /metrics to those who may read it";
     vec![
+        right(&(Place::Cluster, "authentication.k8s.io", "tokenreviews", "create", may_read)),
+        right(&(Place::Cluster, "authorization.k8s.io", "subjectaccessreviews", "create", may_read)),
         right(&(Place::Home, "", "secrets", "create", "make the Secret of the webhook's certificate")),
         Right {
             names: vec![webhook::SECRET.to_owned()],

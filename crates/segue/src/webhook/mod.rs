@@ -17,7 +17,10 @@ use rustls::ServerConfig;
 use serde_json::Value;
 
 use self::certificate::Shown;
-use crate::output::Error;
+use crate::{
+    numbers::{self, Numbers},
+    output::Error,
+};
 
 /// The Service by which the API reaches it, in the namespace of the operator.
 pub(crate) const SERVICE: &str = "segue-webhook";
@@ -41,9 +44,12 @@ fn tls(shown: Arc<Shown>) -> Result<Arc<ServerConfig>, Error> {
 }
 
 /// Answers a review; anything else is refused.
-pub(crate) async fn answer(request: Request<Incoming>) -> Response<Full<Bytes>> {
+pub(crate) async fn answer(request: Request<Incoming>, numbers: &Numbers) -> Response<Full<Bytes>> {
+    if request.uri().path() == numbers::PATH && request.method() == Method::GET {
+        return numbers.answer(request.headers()).await;
+    }
     if request.uri().path() != PATH || request.method() != Method::POST {
-        return text(StatusCode::NOT_FOUND, format!("there is only POST {PATH}"));
+        return text(StatusCode::NOT_FOUND, format!("there are POST {PATH} and GET {}", numbers::PATH));
     }
     let Ok(body) = Limited::new(request.into_body(), LONGEST).collect().await else {
         return text(StatusCode::PAYLOAD_TOO_LARGE, format!("a review has at most {LONGEST} bytes"));

@@ -6,6 +6,7 @@
     reason = "clippy.toml allows them in tests, not in helpers of tests"
 )]
 
+mod adoption;
 mod rights;
 mod site;
 
@@ -20,13 +21,13 @@ use crate::{
     site::{Site, set},
 };
 
-const BOTH: &str = "--kinds=leaderworkerset,modeldeployment";
+const ALL: &str = "--kinds=leaderworkerset,modeldeployment,modelserving";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_right_is_used_and_none_is_missing() {
     let site = Site::start().await;
     let objects = site.install(&[]);
-    rights::live_a_full_life(&site, &[BOTH]).await;
+    rights::live_a_full_life(&site, &[ALL]).await;
     let (asked, granted) = (Asked::read(&site), Granted::read(&objects));
     assert_eq!(asked.refused, Vec::<String>::new());
     assert_eq!(granted.unused(&asked), Vec::<String>::new());
@@ -74,9 +75,7 @@ async fn without_a_right_an_update_stops_and_says_which_one() {
         site.replace(&less);
         site.forbidden(resource, verb).await;
         site.apply(&set(&name, 2, "two"));
-        operator
-            .says(&["note: failed to", "forbidden", &format!("cannot {verb} resource \"{resource}\"")])
-            .await;
+        operator.says(&["failed to", "forbidden", &format!("cannot {verb} resource \"{resource}\"")]).await;
         assert!(!site.is_ready(&name, 2, "two"), "done without the right to {verb} {resource}");
         site.replace(&role);
         site.ready(&name, 2, "two").await;
@@ -95,9 +94,9 @@ async fn every_replica_judges_objects_as_the_embedded_api_does() {
         "",
         "the CRD cannot see it, and nobody is locked out when nobody answers"
     );
-    let leading = site.operate(&[BOTH]);
+    let leading = site.operate(&[ALL]);
     leading.says(&["Looks after"]).await;
-    let waiting = site.operate(&[BOTH]);
+    let waiting = site.operate(&[ALL]);
     for operator in [&leading, &waiting] {
         operator.is_ready().await;
         site.ask_webhooks_at(operator);
@@ -124,17 +123,17 @@ async fn an_operator_of_the_same_kind_is_left_alone() {
         })
     };
     site.apply(&lease(&site::now()));
-    let (code, said) = site.operate(&[BOTH]).ended().await;
+    let (code, said) = site.operate(&[ALL]).ended().await;
     assert_eq!(code, Some(1), "{said}");
     let line = said.lines().find(|line| line.starts_with("error: ")).unwrap();
     for word in ["LeaderWorkerSet", "lws-system/b8b2488c.x-k8s.io", "lws-manager-7", "stop", "--namespaces"] {
         assert!(line.contains(word), "{word} is not in: {line}");
     }
-    let split = site.operate(&[BOTH, "--namespaces=default", "--split-with-others"]);
+    let split = site.operate(&[ALL, "--namespaces=default", "--split-with-others"]);
     split.says(&["Looks after"]).await;
     split.stop().await;
     site.apply(&lease("2020-01-01T00:00:00.000000Z"));
-    let alone = site.operate(&[BOTH]);
+    let alone = site.operate(&[ALL]);
     alone.says(&["Looks after"]).await;
     // It comes back while we lead.
     site.apply(&lease(&site::now()));
@@ -153,7 +152,7 @@ async fn pods(site: &Site) -> BTreeMap<String, (String, String)> {
 async fn segue_is_replaced_and_removed_and_no_pod_notices() {
     let site = Site::start().await;
     let manifests = site.install(&[]);
-    let first = site.operate(&[BOTH]);
+    let first = site.operate(&[ALL]);
     let names: Vec<String> = (0..50).map(|number| format!("live{number}")).collect();
     for name in &names {
         site.apply(&set(name, 1, "one"));
@@ -165,7 +164,7 @@ async fn segue_is_replaced_and_removed_and_no_pod_notices() {
     let before = pods(&site).await;
     assert_eq!(before.len(), 100);
 
-    let second = site.operate(&[BOTH]);
+    let second = site.operate(&[ALL]);
     site.apply(&set("new", 1, "one"));
     site.ready("new", 1, "one").await;
     let mut after = pods(&site).await;
@@ -185,4 +184,49 @@ async fn segue_is_replaced_and_removed_and_no_pod_notices() {
         assert!(items.len() > 50, "{kind}");
         assert!(items.iter().all(|item| item["metadata"]["finalizers"].is_null()), "{kind}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_set_of_another_operator_is_left_alone_until_it_is_adopted_and_no_pod_notices() {
+    let site = Site::start().await;
+    site.install(&["--without-webhooks"]);
+    adoption::make_as_others_do(&site).await;
+    let before = adoption::identities(&site);
+    let operator = site.operate(&[ALL]);
+    testbed::eventually("it says why it does nothing", std::time::Duration::from_mins(1), async || {
+        let events = site.kubectl(&["-n", "default", "get", "events", "-o", "json"]);
+        events.contains("NotAdopted").then_some(())
+    })
+    .await
+    .unwrap();
+    assert!(
+        site.get(&["-n", "default", "leaderworkerset/x"])["status"].is_null(),
+        "its status is not ours to write"
+    );
+
+    let said = adoption::adopt(&site, &["--dry-run"]);
+    let writes: Vec<&str> = said.lines().collect();
+    assert_eq!(
+        writes,
+        [
+            "leaderworkerset/x would delete StatefulSet x without its pods",
+            "leaderworkerset/x would delete StatefulSet x-0 without its pods",
+            "leaderworkerset/x would own Service x",
+            "leaderworkerset/x would own Pod x-0",
+            "leaderworkerset/x would own Pod x-0-1",
+        ]
+    );
+    assert_eq!(site.get(&["-n", "default", "statefulsets"])["items"].as_array().unwrap().len(), 2);
+
+    adoption::adopt(&site, &[]);
+    testbed::eventually("it is looked after", std::time::Duration::from_mins(1), async || {
+        let status = site.get(&["-n", "default", "leaderworkerset/x"])["status"].clone();
+        (status["readyReplicas"] == 1 && status["updatedReplicas"] == 1).then_some(())
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}: {}", operator.said()));
+    assert_eq!(adoption::identities(&site), before, "a pod was made again");
+    assert_eq!(adoption::adopt(&site, &[]), "leaderworkerset/x is ours already\n");
+    site.apply(&set("x", 1, "two"));
+    site.ready("x", 1, "two").await;
 }

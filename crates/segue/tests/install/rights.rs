@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use testbed::eventually;
 
-use crate::site::{Site, set};
+use crate::site::{Operator, Site, set};
 
 const LONG: Duration = Duration::from_mins(3);
 
@@ -161,6 +161,8 @@ pub async fn live_the_life_of_sets(site: &Site, flags: &[&str]) {
     })
     .await
     .unwrap();
+    claims_and_names_come_and_go(site).await;
+    a_request_is_answered(site).await;
     // What stands in the way is looked at, and left alone.
     let stranger = |version: &str, kind: &str, name: &str, rest: Value| {
         let mut object =
@@ -178,14 +180,142 @@ pub async fn live_the_life_of_sets(site: &Site, flags: &[&str]) {
     for name in ["taken-pod", "taken-service", "taken-revision"] {
         site.apply(&set(name, 1, "three"));
     }
-    for kind in [
-        "Pod default/taken-pod-0",
-        "Service default/taken-service",
-        "ControllerRevision default/taken-revision",
-    ] {
-        operator.says(&[kind, "it is not ours"]).await;
+    for (name, taken) in [("taken-pod", "taken-pod-0"), ("taken-service", "taken-service")] {
+        eventually(&format!("{taken} is named"), LONG, async || {
+            let set = site.get(&["-n", "default", "leaderworkerset", name]);
+            let conditions = set["status"]["conditions"].as_array()?;
+            let named = conditions.iter().find(|it| it["type"] == "NamesTaken" && it["status"] == "True")?;
+            named["message"].as_str()?.contains(taken).then_some(())
+        })
+        .await
+        .unwrap_or_else(|error| panic!("{error}: {}", operator.said()));
     }
+    operator.says(&["ControllerRevision default/taken-revision", "it is not ours"]).await;
     operator.stop().await;
+}
+
+/// Each group has a claim and a name: both go when it is scaled away, and a claim that is there already is used.
+async fn claims_and_names_come_and_go(site: &Site) {
+    let claim = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+    site.apply(&json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data-claims-0", "namespace": "default"},
+        "spec": claim,
+    }));
+    let mut claims = set("claims", 2, "one");
+    claims["spec"]["networkConfig"] = json!({"subdomainPolicy": "UniquePerReplica"});
+    let template = &mut claims["spec"]["leaderWorkerTemplate"];
+    template["volumeClaimTemplates"] = json!([{"metadata": {"name": "data"}, "spec": claim}]);
+    template["persistentVolumeClaimRetentionPolicy"] =
+        json!({"whenDeleted": "Retain", "whenScaled": "Delete"});
+    site.apply(&claims);
+    site.ready("claims", 2, "one").await;
+    claims["spec"]["leaderWorkerTemplate"]["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] =
+        "Delete".into();
+    site.apply(&claims);
+    eventually("a claim goes with its set", LONG, async || {
+        let claim = site.get(&["-n", "default", "pvc/data-claims-1"]);
+        (claim["metadata"]["ownerReferences"][0]["name"] == "claims").then_some(())
+    })
+    .await
+    .unwrap();
+    claims["spec"]["replicas"] = 1.into();
+    site.apply(&claims);
+    eventually("what belonged to the second group goes", LONG, async || {
+        let names = site.kubectl(&["-n", "default", "get", "pvc,services", "-o", "name"]);
+        let gone = ["/data-claims-1\n", "/claims-1\n"].iter().all(|name| !names.contains(name));
+        gone.then_some(())
+    })
+    .await
+    .unwrap();
+    assert!(!site.get(&["-n", "default", "pvc/data-claims-0"]).is_null());
+}
+
+async fn a_request_is_answered(site: &Site) {
+    let request = r#"segue.dev/request={"id": "1", "verb": "retry"}"#;
+    site.kubectl(&["-n", "default", "annotate", "leaderworkerset", "x", request]);
+    eventually("it is answered", LONG, async || {
+        let set = site.get(&["-n", "default", "leaderworkerset/x"]);
+        set["metadata"]["annotations"]["segue.dev/response"].as_str().map(drop)
+    })
+    .await
+    .unwrap();
+}
+
+async fn servings_are_updated(site: &Site) {
+    let serving = |image: &str| {
+        let pods = json!({"spec": {"containers": [{"name": "c", "image": image}]}});
+        json!({
+            "apiVersion": "workload.serving.volcano.sh/v1alpha1",
+            "kind": "ModelServing",
+            "metadata": {
+                "name": "pair",
+                "namespace": "default",
+                "annotations": {"segue.dev/settle-seconds": "0", "segue.dev/drain-seconds": "0"},
+            },
+            "spec": {
+                "replicas": 1,
+                "schedulerName": "default-scheduler",
+                "template": {"roles": [
+                    {"name": "decode", "replicas": 2, "workerReplicas": 0, "entryTemplate": pods},
+                ]},
+            },
+        })
+    };
+    let available = async |image: &str| {
+        eventually(&format!("a pair of {image}"), LONG, async || {
+            let object = site.get(&["-n", "default", "modelserving/pair"]);
+            let pods = site.get(&["-n", "default", "pods"]);
+            let pods = pods["items"].as_array()?;
+            let of = |pod: &&Value| {
+                pod["metadata"]["name"].as_str().unwrap().starts_with("pair-")
+                    && pod["spec"]["containers"][0]["image"] == image
+            };
+            let all = pods.iter().filter(of).count() == 2;
+            (all && object["status"]["availableReplicas"] == 1).then_some(())
+        })
+        .await
+        .unwrap();
+    };
+    site.apply(&serving("one"));
+    available("one").await;
+    refuse_for_a_while(site, "modelservings", async || site.apply(&serving("two"))).await;
+    available("two").await;
+}
+
+/// Numbers are given to those who may read them.
+async fn numbers_are_told(site: &Site, operator: &Operator) {
+    operator.is_ready().await;
+    site.apply(&json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "reads-metrics"},
+        "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}],
+    }));
+    for name in ["reader", "stranger"] {
+        site.kubectl(&["-n", "default", "create", "serviceaccount", name]);
+    }
+    site.kubectl(&[
+        "create",
+        "clusterrolebinding",
+        "reads-metrics",
+        "--clusterrole=reads-metrics",
+        "--serviceaccount=default:reader",
+    ]);
+    let token = |name: &str| site.kubectl(&["-n", "default", "create", "token", name]).trim().to_owned();
+    let (reader, stranger) = (token("reader"), token("stranger"));
+    eventually("the reader may read", LONG, async || {
+        let output = site.metrics(operator, &reader);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.contains("segue_api_writes_total{verb=\"create\",kind=\"Pod\"}").then_some(())
+    })
+    .await
+    .unwrap();
+    for wrong in [stranger.as_str(), "nobodys"] {
+        let output = site.metrics(operator, wrong);
+        assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
+    }
 }
 
 /// The key of the revision that a set has now: the end of its name.
@@ -212,6 +342,8 @@ pub async fn live_a_full_life(site: &Site, flags: &[&str]) {
     let first = deployment("plain", "v1", None);
     refuse_for_a_while(site, "modeldeployments", async || site.apply(&first)).await;
     hand_over(site, "plain").await;
+    servings_are_updated(site).await;
+    numbers_are_told(site, &operator).await;
     let class = json!({"className": "nobodys", "hostnames": ["one.example"]});
     site.apply(&deployment("routed", "v1", Some(&class)));
     for kind in ["gateway/routed", "httproute/routed-http", "grpcroute/routed-grpc"] {

@@ -83,6 +83,26 @@ impl Site {
         pipe(self.cluster.kubectl().args(["replace", "-f", "-"]), &object.to_string());
     }
 
+    /// What an operator answers to the bearer of a token who asks for its metrics.
+    pub fn metrics(&self, operator: &Operator, token: &str) -> Output {
+        let server = format!("https://127.0.0.1:{}", operator.webhook);
+        let mut kubectl = self.cluster.kubectl();
+        // A kubeconfig would bring the certificate of a person who may do everything.
+        kubectl.env("KUBECONFIG", "/dev/null");
+        run(
+            kubectl.args([
+                "get",
+                "--raw=/metrics",
+                "--insecure-skip-tls-verify",
+                "--server",
+                &server,
+                "--token",
+                token,
+            ]),
+            "",
+        )
+    }
+
     pub fn kubectl(&self, arguments: &[&str]) -> String {
         pipe(self.cluster.kubectl().args(arguments), "")
     }

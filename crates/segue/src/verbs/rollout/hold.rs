@@ -56,7 +56,7 @@ fn held(set: &Value) -> Result<Value, &'static str> {
     let partition = &spec["rolloutStrategy"]["rollingUpdateConfiguration"]["partition"];
     let before = partition.as_u64().unwrap_or_default();
     let replicas = spec["replicas"].as_u64().unwrap_or(1);
-    Ok(change_partition(replicas.max(before), Some(before.to_string())))
+    Ok(change_partition(replicas.max(before), Some(&before.to_string())))
 }
 
 fn released(set: &Value) -> Result<Value, &'static str> {
@@ -64,7 +64,7 @@ fn released(set: &Value) -> Result<Value, &'static str> {
     before.map(|before| change_partition(before, None)).ok_or("it is not held")
 }
 
-fn change_partition(partition: u64, remembered: Option<String>) -> Value {
+fn change_partition(partition: u64, remembered: Option<&str>) -> Value {
     json!({
         "metadata": {"annotations": {HELD: remembered}},
         "spec": {"rolloutStrategy": {
