@@ -342,6 +342,10 @@ fn a_failure_makes_the_replica_anew_or_the_group_at_one_revision() {
     let created = |turn| short(&plan_group(&spec, &gone, turn, NOW).ops);
     assert_eq!(created(Turn::Admitted), ["+decode-2@b", "+decode-1@b", "+decode-0@b", "+prefill-0@b"]);
     assert!(created(Turn::Protected).iter().all(|op| op.ends_with("@a")));
+    // Who remembers the failure elsewhere marks all of them: those that serve drain.
+    let mut marked = group(&[("decode", "aB-"), ("prefill", "aa")]);
+    marked.replicas.iter_mut().for_each(|replica| replica.failed = true);
+    assert_eq!(acts(&spec, &marked), ["out decode-0", "-decode-1", "out prefill-0", "out prefill-1"]);
     // Our own deletions are no failures.
     let mut ours = group(&[("decode", "aa~"), ("prefill", "aa")]);
     ours.replicas[2].failed = true;

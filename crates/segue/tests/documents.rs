@@ -17,11 +17,12 @@ const RUN_BY_CI: [&str; 6] = [
 ];
 
 /// Commands that take long and change nothing: their results are in the documents.
-const RUN_BY_HAND: [&str; 5] = [
+const RUN_BY_HAND: [&str; 6] = [
     "cargo run --release -p bench --features real-kubernetes --bin leaderworkersets",
     "cargo test -p planner -- --nocapture",
     "crates/planner/planted",
     "cargo run --release -p testbed -- campaign --kind lws --seeds 20 -o json",
+    "cargo run --release -p testbed -- campaign --kind modelserving --seeds 20 -o json",
     "cargo run --release -p testbed -- campaign --kind modeldeployment --seeds 20 -o json",
 ];
 
