@@ -165,6 +165,15 @@ impl Stage {
         api.replace_status(&pod.name_any(), &kube::api::PostParams::default(), &pod).await.unwrap();
     }
 
+    /// How often looks of a controller have failed so.
+    pub fn failures(&self, controller: &str, category: &str) -> u64 {
+        let name =
+            format!("segue_reconcile_errors_total{{controller=\"{controller}\",category=\"{category}\"}} ");
+        let text = self.settings.metrics.text();
+        let line = text.lines().find_map(|line| line.strip_prefix(&name));
+        line.map_or(0, |count| count.parse().unwrap())
+    }
+
     /// The newest version of anything.
     pub async fn revision(&self) -> u64 {
         let api: Api<Pod> = Api::default_namespaced(self.client.clone());
