@@ -48,7 +48,7 @@ mod tests {
             "spec": {"taints": taints},
             "status": {"conditions": [{"type": "Ready", "status": ready}]},
         });
-        World::with_node(serde_json::from_value(node).unwrap())
+        World::with([serde_json::from_value::<Node>(node).unwrap()])
     }
 
     fn pod(deleted_until: Option<&str>) -> Pod {

@@ -81,8 +81,9 @@ pub(crate) async fn reconcile(context: &Context, key: &Key) -> Result<Next, Erro
         return Err(error);
     }
     answer_request(context, &observed, now).await?;
-    let mut used: Vec<units::Revision> = observed.groups.values().map(|group| group.unit.revision).collect();
-    used.extend([observed.spec.target, observed.spec.old]);
+    let used = observed.groups.values().map(|group| group.unit.revision);
+    let used = used.chain([observed.spec.target, observed.spec.old]);
+    let used: Vec<String> = used.map(|revision| observed.revisions.key(revision)).collect();
     revision::prune(context, &observed.set, &used).await?;
     Ok(next(&observed, &decision, !blocked.is_empty(), now).after(now))
 }

@@ -61,14 +61,18 @@ impl Revisions {
 /// The set's templates, of which the wanted one is the newest; nothing if that must be written first.
 pub(super) fn known(set: &LeaderWorkerSet, world: &World) -> Result<Option<Revisions>, Error> {
     let uid = set.uid().unwrap_or_default();
-    let stored: Vec<&Arc<ControllerRevision>> = world.revisions.owned_by(&uid).collect();
-    let newest = stored.iter().map(|stored| number(stored)).max();
-    let found = find(set, stored.iter().copied())?.map(|stored| number(stored));
-    let Some(target) = found.filter(|found| Some(*found) == newest) else { return Ok(None) };
-    let mut templates = BTreeMap::new();
-    for stored in &stored {
-        templates.insert(number(stored), template(stored)?);
+    let mut stored: Vec<&Arc<ControllerRevision>> = world.revisions.owned_by(&uid).collect();
+    stored.sort_by_key(|stored| (number(stored), stored.name_any()));
+    let found = find(set, stored.iter().copied())?.map(|stored| stored.name_any());
+    if found.is_none() || found != stored.last().map(|newest| newest.name_any()) {
+        return Ok(None);
     }
+    let mut templates = BTreeMap::new();
+    for (place, stored) in stored.iter().enumerate() {
+        // By its place: two leaders may have given two of them the same number.
+        templates.insert(Revision(place as u64 + 1), template(stored)?);
+    }
+    let target = Revision(stored.len() as u64);
     let mut revisions = Revisions { templates, target, old: target };
     let current = set.status.as_ref().and_then(|status| status.current_revision.as_deref());
     let current = current.map(|key| revisions.find(key)).filter(|revision| *revision != UNKNOWN);
@@ -135,13 +139,16 @@ pub(super) async fn store(context: &Context, set: &LeaderWorkerSet) -> Result<()
 }
 
 /// Forgets templates that nothing is made from, the oldest first, beyond those that are kept.
-pub(super) async fn prune(context: &Context, set: &LeaderWorkerSet, used: &[Revision]) -> Result<(), Error> {
+pub(super) async fn prune(context: &Context, set: &LeaderWorkerSet, used: &[String]) -> Result<(), Error> {
+    let is_used = |stored: &ControllerRevision| {
+        stored.labels().get(labels::REVISION).is_some_and(|key| used.contains(key))
+    };
     let mut unused: Vec<Arc<ControllerRevision>> = {
         let world = context.index.read();
         let stored = world.revisions.owned_by(&set.uid().unwrap_or_default());
-        stored.filter(|stored| !used.contains(&number(stored))).cloned().collect()
+        stored.filter(|stored| !is_used(stored)).cloned().collect()
     };
-    unused.sort_by_key(|stored| number(stored));
+    unused.sort_by_key(|stored| (number(stored), stored.name_any()));
     let surplus = unused.len().saturating_sub(HISTORY);
     for stored in unused.iter().take(surplus) {
         context.delete(stored.as_ref(), true).await?;
@@ -270,5 +277,39 @@ mod tests {
         theirs["size"] = json!(3);
         let larger = stored(1, &theirs, &shared);
         assert!(find(&set, [&unique, &larger].into_iter()).unwrap().is_none());
+    }
+
+    /// Two leaders that both stored one at once gave both the same number; a template must never be taken for the other.
+    #[test]
+    fn two_revisions_of_one_number_stay_two() {
+        let template = |image: &str| json!({"size": 1, "workerTemplate": {"spec": {"containers": [{"name": "c", "image": image}]}}});
+        let set: LeaderWorkerSet = serde_json::from_value(json!({
+            "metadata": {"name": "x", "namespace": "ns", "uid": "u"},
+            "spec": {"leaderWorkerTemplate": template("wanted")},
+        }))
+        .unwrap();
+        let shared = json!({"subdomainPolicy": "Shared"});
+        let named = |name: &str, image: &str| {
+            let mut stored = stored(1, &template(image), &shared).as_ref().clone();
+            stored.metadata.name = Some(name.to_owned());
+            stored.metadata.resource_version = Some("1".to_owned());
+            stored
+                .metadata
+                .labels
+                .get_or_insert_default()
+                .insert(labels::REVISION.to_owned(), name.to_owned());
+            stored.metadata.owner_references = Some(vec![owner(&set)]);
+            stored
+        };
+        let known = |first: &str, last: &str| {
+            let world = World::with([named("a", first), named("b", last)]);
+            known(&set, &world).unwrap().map(|revisions| {
+                let keys = ["a", "b"].map(|key| revisions.key(revisions.find(key)));
+                (revisions.key(revisions.target), keys)
+            })
+        };
+        let each_its_own = ["a", "b"].map(ToOwned::to_owned);
+        assert_eq!(known("other", "wanted"), Some(("b".to_owned(), each_its_own)));
+        assert_eq!(known("wanted", "other"), None, "it must become the newest first");
     }
 }

@@ -74,10 +74,12 @@ impl World {
 
 #[cfg(test)]
 impl World {
-    /// A world with this node and nothing else.
-    pub(crate) fn with_node(node: Node) -> Self {
+    /// A world with these objects and nothing else.
+    pub(crate) fn with<K: Followed>(objects: impl IntoIterator<Item = K>) -> Self {
         let mut world = Self::default();
-        world.nodes.put(node);
+        for object in objects {
+            K::shelf_mut(&mut world).put(object);
+        }
         world
     }
 }
