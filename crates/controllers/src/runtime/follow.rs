@@ -21,6 +21,7 @@ use k8s_openapi::api::{
     policy::v1::PodDisruptionBudget,
 };
 use kube::{
+    Resource, ResourceExt,
     api::{ListParams, ObjectList, WatchEvent, WatchParams},
     core::Request,
 };
@@ -39,26 +40,30 @@ const AGAIN: Duration = Duration::from_millis(250);
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// Follows what the kinds need that are looked after, in the namespaces where they are. Where endpoints are nobody's but
-/// ours, all pods matter; else only those of our sets do, so that memory follows our objects and not the cluster. Where
-/// both sets and serving groups are looked after, one selector cannot say "either", and all pods are followed.
+/// ours, all pods matter; else only those of our sets do, so that memory follows our objects and not the cluster.
 pub(super) fn all(context: &Context) -> JoinSet<()> {
     let ours = |label: &'static str| (!context.settings.embedded).then_some(label);
     let mut feeding = JoinSet::new();
     let units = [&leaderworkerset::KIND, &modelserving::KIND];
+    // One selector cannot say "either": then all come by, and those of neither are let go.
     let of_units = match units.map(|kind| context.settings.looks_after(kind)) {
         [true, true] => None,
         [true, false] => Some(labels::SET_NAME),
         [false, _] => Some(labels::SERVING_NAME),
     };
-    feeding.spawn(follow::<Node>(context.clone(), String::new(), None));
+    feeding.spawn(follow::<Node>(context.clone(), String::new(), Choice::all()));
     for scope in context.settings.scopes() {
         let mut feed = Feed { feeding: &mut feeding, context, scope };
         feed.with::<LeaderWorkerSet>([&leaderworkerset::KIND], None);
         feed.with::<ModelServing>([&modelserving::KIND], None);
-        feed.with::<Pod>(units, of_units.filter(|_| !context.settings.embedded));
+        if context.settings.embedded {
+            feed.with::<Pod>(units, None);
+        } else {
+            feed.with_some::<Pod>(units, Choice { selector: of_units, keeps: is_of_a_unit });
+        }
         feed.with::<PersistentVolumeClaim>([&leaderworkerset::KIND], Some(labels::SET_NAME));
         feed.with::<PodDisruptionBudget>([&leaderworkerset::KIND], None);
-        feed.with::<ControllerRevision>(units, of_units);
+        feed.with_some::<ControllerRevision>(units, Choice { selector: of_units, keeps: is_of_a_unit });
         feed.with::<Service>(units, ours("app.kubernetes.io/managed-by=segue"));
         feed.with::<ModelDeployment>([&modeldeployment::KIND], None);
         feed.with::<EndpointSlice>([&modeldeployment::KIND], ours(labels::DEPLOYMENT));
@@ -83,23 +88,49 @@ impl Feed<'_> {
         needed_by: impl IntoIterator<Item = &'static Kind>,
         selector: Option<&'static str>,
     ) {
+        self.with_some::<K>(needed_by, Choice { selector, ..Choice::all() });
+    }
+
+    fn with_some<K: Followed>(
+        &mut self,
+        needed_by: impl IntoIterator<Item = &'static Kind>,
+        choice: Choice<K>,
+    ) {
         if needed_by.into_iter().any(|kind| self.context.settings.looks_after(kind)) {
-            self.feeding.spawn(follow::<K>(self.context.clone(), self.scope.clone(), selector));
+            self.feeding.spawn(follow::<K>(self.context.clone(), self.scope.clone(), choice));
         } else {
             self.context.learned::<K>(News::NoSuchKind(self.scope.clone()));
         }
     }
 }
 
-async fn follow<K: Followed>(context: Context, scope: String, selector: Option<&'static str>) {
+/// Which objects of a kind are known.
+struct Choice<K> {
+    /// What the API chooses by.
+    selector: Option<&'static str>,
+    /// What is kept of that.
+    keeps: fn(&K) -> bool,
+}
+
+impl<K> Choice<K> {
+    fn all() -> Self {
+        Self { selector: None, keeps: |_| true }
+    }
+}
+
+fn is_of_a_unit(object: &impl Resource) -> bool {
+    [labels::SET_NAME, labels::SERVING_NAME].iter().any(|label| object.labels().contains_key(*label))
+}
+
+async fn follow<K: Followed>(context: Context, scope: String, choice: Choice<K>) {
     let namespace = Some(scope.as_str()).filter(|scope| !scope.is_empty());
     let path = K::url_path(&(), namespace);
     let mut wait = AGAIN;
     loop {
-        match list::<K>(&context, &path, selector).await {
+        match list::<K>(&context, &path, &choice).await {
             Ok((version, objects)) => {
                 context.learned(News::All(scope.clone(), version.parse().unwrap_or_default(), objects));
-                match watch::<K>(&context, &path, selector, version).await {
+                match watch::<K>(&context, &path, &choice, version).await {
                     // Refused for good: lists in its place come ever more seldom.
                     Err(error) if is_forbidden(&error) => unseen::<K>("watch", &scope, error),
                     _ => wait = AGAIN,
@@ -133,15 +164,15 @@ fn unseen<K: Followed>(verb: &'static str, scope: &str, source: kube::Error) {
 async fn list<K: Followed>(
     context: &Context,
     path: &str,
-    selector: Option<&str>,
+    choice: &Choice<K>,
 ) -> Result<(String, Vec<K>), kube::Error> {
     let mut objects = Vec::new();
     let mut page = ListParams::default().limit(PAGE);
-    page.label_selector = selector.map(ToOwned::to_owned);
+    page.label_selector = choice.selector.map(ToOwned::to_owned);
     loop {
         let request = Request::new(path).list(&page).map_err(kube::Error::BuildRequest)?;
         let list: ObjectList<K> = context.client.request(request).await?;
-        objects.extend(list.items);
+        objects.extend(list.items.into_iter().filter(choice.keeps));
         page.continue_token = list.metadata.continue_.filter(|token| !token.is_empty());
         if page.continue_token.is_none() {
             return Ok((list.metadata.resource_version.unwrap_or_default(), objects));
@@ -153,10 +184,10 @@ async fn list<K: Followed>(
 async fn watch<K: Followed>(
     context: &Context,
     path: &str,
-    selector: Option<&str>,
+    choice: &Choice<K>,
     mut version: String,
 ) -> Result<(), kube::Error> {
-    let label_selector = selector.map(ToOwned::to_owned);
+    let label_selector = choice.selector.map(ToOwned::to_owned);
     let parameters = WatchParams { label_selector, ..WatchParams::default() };
     loop {
         let request = Request::new(path).watch(&parameters, &version).map_err(kube::Error::BuildRequest)?;
@@ -167,7 +198,9 @@ async fn watch<K: Followed>(
             match event {
                 Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
                     version = object.meta().resource_version.clone().unwrap_or(version);
-                    context.learned(News::Here(object));
+                    // One that has lost its label is gone as far as we are concerned.
+                    let keeps = (choice.keeps)(&object);
+                    context.learned(if keeps { News::Here(object) } else { News::Gone(object) });
                 }
                 Ok(WatchEvent::Deleted(object)) => {
                     version = object.meta().resource_version.clone().unwrap_or(version);
@@ -183,5 +216,22 @@ async fn watch<K: Followed>(
             // Nothing came: the next one does not begin at once.
             tokio::time::sleep(AGAIN).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_of_sets_and_of_serving_groups_are_kept_and_others_let_go() {
+        let pod = |label: Option<&str>| {
+            let mut pod = Pod::default();
+            pod.labels_mut().extend(label.map(|label| (label.to_owned(), "x".to_owned())));
+            pod
+        };
+        assert!(is_of_a_unit(&pod(Some(labels::SET_NAME))));
+        assert!(is_of_a_unit(&pod(Some(labels::SERVING_NAME))));
+        assert!(!is_of_a_unit(&pod(Some("app"))) && !is_of_a_unit(&pod(None)));
     }
 }
