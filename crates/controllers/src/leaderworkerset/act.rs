@@ -109,11 +109,25 @@ impl Hand<'_> {
                 take_out(context, leader, labels::LEAVING, LEAVES, now).await.map(|()| true)
             }
             sets::Op::Delete { ordinal, .. } => {
-                let pods = observed.groups.get(ordinal).into_iter().flat_map(|group| &group.pods);
-                let pods = pods.filter(|pod| pod.metadata.deletion_timestamp.is_none());
-                delete(context, pods, true).await.map(|()| true)
+                let Some(group) = observed.groups.get(ordinal) else { return Ok(false) };
+                self.remove(group).await.map(|()| true)
             }
         }
+    }
+
+    /// Deletes a group as it was seen. What says that it goes is its leader, on the condition that the leader has not
+    /// changed: a worker that was deleted because of an old view would take a group down that serves by now. One that is
+    /// in service finishes its requests first, and is deleted in a later look.
+    async fn remove(&self, group: &Group) -> Result<(), Error> {
+        let Self { context, now, .. } = *self;
+        let lives = |pod: &&Arc<Pod>| pod.metadata.deletion_timestamp.is_none();
+        let pods = || group.pods.iter().filter(lives);
+        let leader = group.leader().filter(lives).filter(|_| !group.unit.leaving);
+        let Some(leader) = leader.filter(|_| group.unit.in_service || pods().count() > 1) else {
+            return delete(context, pods(), true).await;
+        };
+        take_out(context, leader, labels::LEAVING, LEAVES, now).await?;
+        if group.unit.in_service { Ok(()) } else { delete(context, pods(), false).await }
     }
 
     async fn act_on_group(
