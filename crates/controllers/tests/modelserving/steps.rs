@@ -166,6 +166,12 @@ async fn a_canary_that_fails_later_stops_the_rest_and_is_said() {
         .ready_if(|pod| kit::image(pod) != "two" || !kit::label(pod, "role-id").starts_with("prefill-1"));
     stage.apply(&pd("two", "two")).await;
     stalled(&stage, 2).await;
+    // prefill-2 is of this step too: only once prefill-1 is made is there nothing on its way any more.
+    stage
+        .eventually("the pod that never gets ready is made", || async {
+            (images(&stage).await.get("pd-0-prefill-1-0").is_some_and(|image| image == "two")).then_some(())
+        })
+        .await;
     stage.kubelet.ready_if(|pod| {
         kit::image(pod) != "two" || !["prefill-1", "decode-3"].contains(&kit::label(pod, "role-id").as_str())
     });
