@@ -1,6 +1,10 @@
 //! One run: a story, told to the controllers under a plan.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use apiserver::{InProcess, Server, store, world::Seeded};
 use controllers::{Nothing, Protections, Settings, leaderworkerset::adopt};
@@ -67,6 +71,21 @@ const QUIET: Duration = Duration::from_secs(45);
 /// How long a look holds while the controllers write nothing.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
+/// Only what a story is about: controllers do without the others. Made once, because that takes longer than some runs.
+fn definitions(subject: Subject) -> &'static [Value] {
+    static SET: LazyLock<Vec<Value>> = LazyLock::new(|| vec![api::leaderworkerset::KIND.crd()]);
+    static SERVING: LazyLock<Vec<Value>> = LazyLock::new(|| vec![api::modelserving::KIND.crd()]);
+    static DEPLOYMENT: LazyLock<Vec<Value>> = LazyLock::new(|| {
+        let ours = [api::leaderworkerset::KIND.crd(), api::modeldeployment::KIND.crd()];
+        ours.into_iter().chain(gateway::crds()).collect()
+    });
+    match subject {
+        Subject::Set => &SET,
+        Subject::Serving => &SERVING,
+        Subject::Deployment => &DEPLOYMENT,
+    }
+}
+
 /// Runs a story under a plan.
 pub fn run(workload: &Workload, plan: &Plan, seed: u64) -> Outcome {
     fastrand::seed(seed);
@@ -121,17 +140,8 @@ impl Run {
         let server = Server::new(store, Arc::new(world), Vec::new());
         server.furnish().await.map_err(|refusal| refusal.message().to_owned())?;
         let client = Client::new(InProcess::new(server.clone()), "default");
-        // Only what the story is about: controllers do without the others, and each takes time to be made.
-        if subject == Subject::Serving {
-            apply(&client, &api::modelserving::KIND.crd()).await?;
-        } else {
-            apply(&client, &api::leaderworkerset::KIND.crd()).await?;
-        }
-        if subject == Subject::Deployment {
-            apply(&client, &api::modeldeployment::KIND.crd()).await?;
-            for crd in gateway::crds() {
-                apply(&client, &crd).await?;
-            }
+        for definition in definitions(subject) {
+            apply(&client, definition).await?;
         }
         let judge = Judge::default();
         let mut helpers = JoinSet::new();
