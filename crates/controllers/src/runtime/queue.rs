@@ -53,6 +53,10 @@ const BACK_OFF_START: Duration = Duration::from_millis(100);
 /// is refused for ever would be tried as fast as the API answers.
 const NEWS_WAIT: Duration = Duration::from_secs(5);
 
+/// How long an object is left alone after a look: what comes in a burst, such as the pods of a set that get ready
+/// together, is looked at once and told once. A first change is looked at without delay.
+const REST: Duration = Duration::from_millis(20);
+
 /// The longest: an API that is back is used again within a minute.
 const BACK_OFF_CAP: Duration = Duration::from_mins(1);
 
@@ -69,7 +73,7 @@ pub(super) struct Queue {
     /// Those that ran while what is outside changed: they may have looked at it before.
     overtaken: BTreeSet<Job>,
     failures: BTreeMap<Job, u32>,
-    /// Those that failed last, and when they may be looked at again whatever is new.
+    /// Those that were looked at a moment ago or failed last, and when they may be looked at again whatever is new.
     held: BTreeMap<Job, Time>,
 }
 
@@ -122,9 +126,10 @@ impl Queue {
     pub(super) fn done(&mut self, job: Job, result: Option<Next>, now: Time) {
         self.running.remove(&job);
         let overtaken = self.overtaken.remove(&job);
+        self.held.retain(|_, until| *until > now);
         if let Some(next) = result {
             self.failures.remove(&job);
-            self.held.remove(&job);
+            self.hold(&job, now + REST);
             if next.outside && overtaken {
                 self.add(job.clone(), now);
             } else if next.outside {
@@ -137,13 +142,17 @@ impl Queue {
             let failures = self.failures.entry(job.clone()).or_default();
             let wait = BACK_OFF_CAP.min(BACK_OFF_START * (1 << (*failures).min(10)));
             *failures += 1;
-            self.held.insert(job.clone(), now + wait.min(NEWS_WAIT));
-            // What came meanwhile waits too.
-            if let Some(due) = self.due.get(&job).copied() {
-                self.forget(&job);
-                self.add(job.clone(), due);
-            }
+            self.hold(&job, now + wait.min(NEWS_WAIT));
             self.add(job, now + wait);
+        }
+    }
+
+    /// Leaves it alone until then. What came while it ran waits too.
+    fn hold(&mut self, job: &Job, until: Time) {
+        self.held.insert(job.clone(), until);
+        if let Some(due) = self.due.get(job).copied() {
+            self.forget(job);
+            self.add(job.clone(), due);
         }
     }
 }
@@ -176,7 +185,26 @@ mod tests {
         queue.add(job("a"), at(3));
         assert_eq!((queue.take(at(4)), queue.next()), (None, None));
         queue.done(job("a"), Some(Next::default()), at(4));
-        assert_eq!(taken(&mut queue, 4), Some(job("a")));
+        assert_eq!(taken(&mut queue, 5), Some(job("a")));
+    }
+
+    #[test]
+    fn a_burst_is_looked_at_once_and_its_first_at_once() {
+        let mut queue = Queue::default();
+        let (mut looks, millis) = (Vec::new(), Duration::from_millis);
+        for now in (0..100).map(millis) {
+            queue.add(job("a"), now);
+            if queue.take(now).is_some() {
+                looks.push(now);
+                queue.done(job("a"), Some(Next::default()), now);
+            }
+        }
+        assert_eq!(looks, [0, 20, 40, 60, 80].map(millis));
+        assert_eq!(queue.next(), Some(millis(100)), "the last is not lost");
+        queue.add(job("b"), at(9));
+        queue.take(at(9));
+        queue.done(job("b"), Some(Next::default()), at(9));
+        assert_eq!(queue.held.len(), 1, "nothing is kept of who is not looked at any more");
     }
 
     #[test]
@@ -210,7 +238,7 @@ mod tests {
         queue.take(now);
         queue.done(job("a"), Some(Next::default()), now);
         queue.add(job("a"), now);
-        assert_eq!(queue.next(), Some(now), "one that did not fail is looked at at once");
+        assert_eq!(queue.next(), Some(now + REST), "one that did not fail rests, and no longer");
     }
 
     #[test]
@@ -262,14 +290,14 @@ mod tests {
         queue.take(at(0));
         queue.outside_changed(at(1));
         queue.done(job("a"), waits, at(2));
-        assert_eq!(taken(&mut queue, 2), Some(job("a")));
+        assert_eq!(taken(&mut queue, 3), Some(job("a")));
         queue.done(job("a"), waits, at(3));
-        assert_eq!(queue.take(at(3)), None);
+        assert_eq!(queue.take(at(4)), None);
         // Who does not wait for it is left alone.
-        queue.outside_changed(at(4));
-        assert_eq!(taken(&mut queue, 4), Some(job("a")));
         queue.outside_changed(at(5));
-        queue.done(job("a"), Some(Next::default()), at(6));
+        assert_eq!(taken(&mut queue, 5), Some(job("a")));
+        queue.outside_changed(at(6));
+        queue.done(job("a"), Some(Next::default()), at(7));
         assert_eq!(queue.take(at(9)), None);
     }
 }
