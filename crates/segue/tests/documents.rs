@@ -7,13 +7,14 @@ mod support;
 use std::fs;
 
 /// Commands that this very test is part of, or that take minutes. `.ci/run` runs them.
-const RUN_BY_CI: [&str; 6] = [
+const RUN_BY_CI: [&str; 7] = [
     "cargo run --release -- demo",
     "cargo test --workspace",
     "cargo fmt --check",
     "cargo clippy --workspace --all-targets --all-features -- -D warnings",
     "cargo test -p testbed --features real-kubernetes",
     "cargo test -p segue --features real-kubernetes --test real_kubernetes",
+    "cargo test -p segue --features real-ray --test ray",
 ];
 
 /// Commands that take long and change nothing: their results are in the documents.
