@@ -24,6 +24,7 @@ pub mod modeldeployment;
 pub mod modelserving;
 pub mod raycluster;
 pub mod rayservice;
+pub mod volcano;
 
 pub use crate::{
     embedded::{Conditions, Embedded, PodTemplate, Texts},

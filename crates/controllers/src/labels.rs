@@ -48,6 +48,13 @@ pub const ROLE_HASH: &str = "modelserving.volcano.sh/role-template-hash";
 /// `true` on entries, and on no other pod.
 pub const ENTRY: &str = "modelserving.volcano.sh/entry";
 
+/// Annotation of a ModelServing: the queue of Volcano that its groups wait in.
+pub const QUEUE: &str = "scheduling.volcano.sh/queue-name";
+/// Annotation of a pod: the PodGroup that it is placed with.
+pub const POD_GROUP: &str = "scheduling.k8s.io/group-name";
+/// Annotation of a pod: the part of its PodGroup that it belongs to.
+pub const TASK: &str = "volcano.sh/task-spec";
+
 /// The readiness gate of a pod that takes requests: true while its unit is in service.
 pub const IN_SERVICE: &str = "segue.dev/in-service";
 /// Why a pod is out of service: it goes.

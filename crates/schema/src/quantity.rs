@@ -107,6 +107,11 @@ impl Quantity {
         Self { nanos: self.nanos.saturating_sub(other.nanos) }
     }
 
+    #[must_use]
+    pub fn times(self, times: u32) -> Self {
+        Self { nanos: self.nanos.saturating_mul(times.into()) }
+    }
+
     /// The canonical text in a form.
     pub fn text(self, form: Form) -> String {
         Decimal::from_nanos(self.nanos).text(form)

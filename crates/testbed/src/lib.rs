@@ -19,6 +19,7 @@ pub mod inherited;
 mod kubelet;
 mod traefik;
 mod versions;
+mod volcano;
 mod wait;
 
 pub use binaries::Binaries;
@@ -28,4 +29,5 @@ pub use error::Error;
 pub use kubelet::{Kubelet, Pace};
 pub use traefik::traefik;
 pub use versions::Versions;
+pub use volcano::pod_groups;
 pub use wait::eventually;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::volcano::PodGroup;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::ResourceExt;
 use planner::{Reason, Time, Uid, roles::Op, units};
@@ -9,6 +10,7 @@ use serde_json::json;
 
 use super::{
     decide::{Decision, GroupDecision, Whole, id_of},
+    gang,
     observe::{Group, Id, Observed, Replica, index},
     render::{self, Place},
     tell,
@@ -38,7 +40,8 @@ pub(super) async fn act(
         groups.push(acting.on_group(*ordinal, group));
     }
     let acted = together(groups).await;
-    acting.forget_names(decision).await.and(acted)
+    let forgotten = acting.forget_groups(decision).await.and(acting.forget_names(decision).await);
+    forgotten.and(acted)
 }
 
 /// What every write needs.
@@ -65,6 +68,10 @@ impl Acting<'_> {
             let note = format!("group {ordinal} is made again because of {id}: {}", reason.what);
             self.tell(true, "RecreateGroup", note).await;
         }
+        if self.observed.is_gang && !decided.removed {
+            // First: pods without their PodGroup would be placed one by one.
+            self.place_together(ordinal, group).await?;
+        }
         // What is taken away goes one by one, in the order that was decided; what is made is made together.
         let (made, taken): (Vec<&Op>, Vec<&Op>) =
             decided.ops.iter().partition(|op| matches!(op, Op::Create { .. }));
@@ -90,8 +97,8 @@ impl Acting<'_> {
         if role.worker_template.is_some() {
             self.name(ordinal, &id).await?;
         }
-        self.create(Place { group: ordinal, replica: &id, index: 0, incarnation: group.restarts }, hash)
-            .await?;
+        let (index, incarnation, is_gang) = (0, group.restarts, self.observed.is_gang);
+        self.create(Place { group: ordinal, replica: &id, index, incarnation, is_gang }, hash).await?;
         self.transition(ordinal, &id, "RoleCreating", "Creating").await;
         Ok(())
     }
@@ -142,7 +149,8 @@ impl Acting<'_> {
                     // Pods of one replica are of one incarnation; the first one is of its group's.
                     let own = replica.unit.history.incarnation;
                     let incarnation = if replica.pods.is_empty() { own.max(group.restarts) } else { own };
-                    let place = Place { group: ordinal, replica: id, index: *index, incarnation };
+                    let is_gang = self.observed.is_gang;
+                    let place = Place { group: ordinal, replica: id, index: *index, incarnation, is_gang };
                     self.create(place, &replica.hash).await?;
                 }
                 units::Op::PutInService => {
@@ -225,6 +233,26 @@ impl Acting<'_> {
         let key = Key::of(serving).beside(place.name(serving));
         let body = render::pod(serving, (template, role, hash), place);
         self.context.create::<Pod>(&key, &serving.uid().unwrap_or_default(), &body).await
+    }
+
+    async fn place_together(self, ordinal: u32, group: &Group) -> Result<(), Error> {
+        let name = render::group_name(&self.observed.serving, ordinal);
+        let live = self.observed.pod_groups.iter().find(|it| it.name_any() == name).map(AsRef::as_ref);
+        let (key, body) = gang::pod_group(self.observed, (ordinal, group), live);
+        let owner = self.observed.serving.uid().unwrap_or_default();
+        self.context.put::<PodGroup>(&key, &owner, body, (live, &gang::MAY_GO)).await
+    }
+
+    /// Deletes the `PodGroup` of every group that is gone.
+    async fn forget_groups(self, decision: &Decision) -> Result<(), Error> {
+        let there = self.observed.groups.iter().filter(|(_, group)| !group.replicas.is_empty());
+        let wanted = decision.groups.iter().filter(|(_, group)| !group.removed);
+        let kept = there.map(|(ordinal, _)| ordinal).chain(wanted.map(|(ordinal, _)| ordinal));
+        let kept: Vec<String> =
+            kept.map(|ordinal| render::group_name(&self.observed.serving, *ordinal)).collect();
+        let unused = self.observed.pod_groups.iter().filter(|it| !kept.contains(&it.name_any()));
+        let unused = unused.filter(|it| it.metadata.deletion_timestamp.is_none());
+        together(unused.map(|it| self.context.delete(it.as_ref(), true)).collect()).await
     }
 
     /// The Service of an entry.

@@ -3,6 +3,7 @@
 mod act;
 mod blocking;
 mod decide;
+mod gang;
 mod observe;
 mod plugin;
 mod render;

@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use api::modelserving::{GroupStatus, ModelServing, RecoveryPolicy, ReplicaStatus};
+use api::{
+    modelserving::{GroupStatus, ModelServing, RecoveryPolicy, ReplicaStatus},
+    volcano::PodGroup,
+};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::ResourceExt;
 use planner::{
@@ -18,7 +21,7 @@ use planner::{
 };
 
 use super::{
-    blocking,
+    blocking, gang,
     render::group_name,
     revision::{self, Revisions, Template},
     status,
@@ -52,6 +55,10 @@ pub(super) struct Observed {
     pub(super) groups: BTreeMap<u32, Group>,
     /// The Services that name entries.
     pub(super) services: Vec<Arc<Service>>,
+    /// The groups that are placed as one.
+    pub(super) pod_groups: Vec<Arc<PodGroup>>,
+    /// Groups are to be placed as one, by a scheduler that can.
+    pub(super) is_gang: bool,
     /// When anything is judged otherwise though nothing changes.
     pub(super) judged_again_at: Option<Time>,
 }
@@ -158,6 +165,8 @@ pub(super) fn observe(look: Look<'_>, key: &Key) -> Result<Found, Error> {
         wanted,
         groups,
         services,
+        pod_groups: world.pod_groups.owned_by(&uid).cloned().collect(),
+        is_gang: gang::is_known(serving, world),
         judged_again_at,
     })))
 }

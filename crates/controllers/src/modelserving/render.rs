@@ -20,6 +20,8 @@ pub(super) struct Place<'a> {
     /// 0 is the entry.
     pub(super) index: u32,
     pub(super) incarnation: u32,
+    /// It is placed together with its group.
+    pub(super) is_gang: bool,
 }
 
 impl Place<'_> {
@@ -69,6 +71,10 @@ pub(super) fn pod(
         lay(all, json!({labels::ENTRY: "true"}));
     }
     lay(&mut metadata["annotations"], json!({labels::INCARNATION: place.incarnation.to_string()}));
+    if place.is_gang {
+        let (group, task) = (group_name(serving, place.group), place.replica.to_string());
+        lay(&mut metadata["annotations"], json!({labels::POD_GROUP: group, labels::TASK: task}));
+    }
 
     let spec = &mut pod["spec"];
     spec["schedulerName"] = serving.spec.scheduler_name.clone().into();
@@ -92,7 +98,7 @@ pub(super) fn pod(
 
 /// The Service that gives an entry the name that its workers look for.
 pub(super) fn headless(serving: &ModelServing, group: u32, replica: &Id) -> (Key, Value) {
-    let name = Place { group, replica, index: 0, incarnation: 0 }.name(serving);
+    let name = Place { group, replica, index: 0, incarnation: 0, is_gang: false }.name(serving);
     let key = Key::of(serving).beside(name);
     let mut all = labels_of(serving, group, replica);
     all[labels::MANAGED_BY] = labels::SEGUE.into();

@@ -389,9 +389,12 @@ fn ignored(observed: &Observed) -> Option<String> {
     let surges =
         rolling.is_some_and(|rolling| rolling.max_surge.is_some()) && observed.wanted.by == By::Steps;
     let gang = spec.template.gang_policy.is_some() || spec.template.network_topology.is_some();
+    let alone = gang && !observed.is_gang;
     let mut fields: Vec<String> = Vec::new();
     let mut add = |is: bool, field: &str| fields.extend(is.then(|| field.to_owned()));
-    add(gang, "template.gangPolicy and networkTopology: pods are placed one by one");
+    let why = "template.gangPolicy and networkTopology: pods are placed one by one, because schedulerName is not volcano \
+               or Volcano is not here";
+    add(alone, why);
     add(surges, "rollingUpdateConfiguration.maxSurge: with steps, replicas are replaced in their places");
     add(strategy.is_some_and(|it| it.eviction_strategy.is_some()), "rolloutStrategy.evictionStrategy");
     fields.extend(plugin::unknown(&observed.serving).map(|name| format!("plugin {name}: there is none")));

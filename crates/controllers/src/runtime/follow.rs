@@ -12,6 +12,7 @@ use api::{
     leaderworkerset::{self, LeaderWorkerSet},
     modeldeployment::{self, ModelDeployment},
     modelserving::{self, ModelServing},
+    volcano::PodGroup,
 };
 use futures_util::StreamExt;
 use k8s_openapi::api::{
@@ -65,6 +66,7 @@ pub(super) fn all(context: &Context) -> JoinSet<()> {
         feed.with::<PodDisruptionBudget>([&leaderworkerset::KIND], None);
         feed.with_some::<ControllerRevision>(units, Choice { selector: of_units, keeps: is_of_a_unit });
         feed.with::<Service>(units, ours("app.kubernetes.io/managed-by=segue"));
+        feed.with::<PodGroup>([&modelserving::KIND], Some(labels::SERVING_NAME));
         feed.with::<ModelDeployment>([&modeldeployment::KIND], None);
         feed.with::<EndpointSlice>([&modeldeployment::KIND], ours(labels::DEPLOYMENT));
         feed.with::<Gateway>([&modeldeployment::KIND], Some(labels::DEPLOYMENT));

@@ -51,11 +51,18 @@ pub struct Shelf<K> {
     /// The newest version that the watch of a namespace has brought: it has brought everything before. The watch of the
     /// empty namespace is that of all. Who is in here was listed.
     seen: BTreeMap<String, u64>,
+    /// The namespaces of those where the kind does not exist.
+    unknown: BTreeSet<String>,
 }
 
 impl<K> Default for Shelf<K> {
     fn default() -> Self {
-        Self { objects: BTreeMap::new(), owned: BTreeMap::new(), seen: BTreeMap::new() }
+        Self {
+            objects: BTreeMap::new(),
+            owned: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            unknown: BTreeSet::new(),
+        }
     }
 }
 
@@ -96,6 +103,11 @@ impl<K: Resource> Shelf<K> {
     /// Whether the kind was listed once in all of these: before, nothing is known of what is missing.
     pub(super) fn is_listed(&self, scopes: &[String]) -> bool {
         scopes.iter().all(|scope| self.seen.contains_key(scope))
+    }
+
+    /// Whether the API has this kind.
+    pub fn is_served(&self) -> bool {
+        self.seen.keys().any(|scope| !self.unknown.contains(scope))
     }
 
     /// The namespace whose watch brings this object.
@@ -166,12 +178,14 @@ impl<K: Resource> Shelf<K> {
         }
         let seen = self.seen.entry(scope.to_owned()).or_default();
         *seen = newest.max(*seen);
+        self.unknown.remove(scope);
         gone
     }
 
     /// Learns that the kind does not exist here, or is nobody's business.
     pub(super) fn is_unknown(&mut self, scope: &str) {
         self.seen.entry(scope.to_owned()).or_default();
+        self.unknown.insert(scope.to_owned());
     }
 
     fn take(&mut self, key: &Key) -> Option<Arc<K>> {

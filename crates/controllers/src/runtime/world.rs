@@ -10,6 +10,7 @@ use api::{
     leaderworkerset::LeaderWorkerSet,
     modeldeployment::ModelDeployment,
     modelserving::ModelServing,
+    volcano::PodGroup,
 };
 use k8s_openapi::api::{
     apps::v1::ControllerRevision,
@@ -44,6 +45,8 @@ pub struct World {
     pub revisions: Shelf<ControllerRevision>,
     /// Services.
     pub services: Shelf<Service>,
+    /// Pods that are placed together.
+    pub pod_groups: Shelf<PodGroup>,
     /// The endpoints of Services.
     pub slices: Shelf<EndpointSlice>,
     /// Gateways.
@@ -55,6 +58,14 @@ pub struct World {
 }
 
 impl World {
+    /// All that we look after: what can be done for them may depend on which kinds there are.
+    fn everybody(&self) -> Vec<(Who, Key)> {
+        let sets = self.sets.all().map(|it| (Who::LeaderWorkerSet, Key::of(it.as_ref())));
+        let servings = self.servings.all().map(|it| (Who::ModelServing, Key::of(it.as_ref())));
+        let deployments = self.deployments.all().map(|it| (Who::ModelDeployment, Key::of(it.as_ref())));
+        sets.chain(servings).chain(deployments).collect()
+    }
+
     fn is_listed(&self, scopes: &[String]) -> bool {
         self.sets.is_listed(scopes)
             && self.servings.is_listed(scopes)
@@ -65,6 +76,7 @@ impl World {
             && self.nodes.is_listed(&[String::new()])
             && self.revisions.is_listed(scopes)
             && self.services.is_listed(scopes)
+            && self.pod_groups.is_listed(scopes)
             && self.slices.is_listed(scopes)
             && self.gateways.is_listed(scopes)
             && self.http_routes.is_listed(scopes)
@@ -150,6 +162,7 @@ followed!(Service, services, |service: &Self, _: &World| {
     concerned.extend(deployment.map(|name| (Who::ModelDeployment, Key::of(service).beside(name))));
     concerned
 });
+followed!(PodGroup, pod_groups, |it: &Self, _: &World| owner(it));
 followed!(EndpointSlice, slices, |slice: &Self, world: &World| {
     let Some(service) = endpoints::service_of(slice) else { return Vec::new() };
     let mut concerned =
@@ -197,6 +210,7 @@ impl Index {
     pub(super) fn learn<K: Followed>(&self, news: News<K>) -> Vec<(Who, Key)> {
         let mut world = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let known = K::shelf_mut(&mut world);
+        let was_served = known.is_served();
         let mut touched: Vec<Arc<K>> = Vec::new();
         match news {
             News::Here(object) => {
@@ -220,7 +234,10 @@ impl Index {
             }
             News::NoSuchKind(scope) => known.is_unknown(&scope),
         }
-        touched.iter().flat_map(|object| object.concerns(&world)).collect()
+        let appeared = known.is_served() != was_served;
+        let mut concerned = if appeared { world.everybody() } else { Vec::new() };
+        concerned.extend(touched.iter().flat_map(|object| object.concerns(&world)));
+        concerned
     }
 }
 

@@ -171,22 +171,56 @@ impl Context {
         live: Option<&K>,
     ) -> Result<(), Error> {
         let attempt = Attempt { verb: "apply", kind: kind::<K>(), key };
-        let mark = digest(&body);
-        body["metadata"]["annotations"][labels::APPLIED] = mark.into();
-        let Some(live) = live else { return self.create::<K>(key, owner, &body).await };
-        let live_json = serde_json::to_value(live).map_err(|error| attempt.malformed(&error))?;
-        if covers(&live_json, &body) {
-            return Ok(());
-        }
-        if !live.owner_references().iter().any(|reference| reference.uid == owner) {
-            return Err(Error::Foreign { kind: kind::<K>(), key: key.clone() });
-        }
+        let Some(live) = self.differs(&attempt, owner, &mut body, live).await? else { return Ok(()) };
         body["metadata"]["uid"] = json!(live.uid());
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
         let request = requests::<K>(key).patch(&key.name, &parameters, &Patch::Apply(body));
         let object = self.send(&attempt, request).await.map_err(|failed| failed.into_error(&attempt))?;
         self.learned::<K>(News::Written(object));
         Ok(())
+    }
+
+    /// The same for an object with fields of its spec that may go again: what is not said of these is taken away. An
+    /// apply takes away only what an apply has said, and objects are made by a create.
+    pub async fn put<K: Followed + Serialize>(
+        &self,
+        key: &Key,
+        owner: &str,
+        mut body: Value,
+        (live, may_go): (Option<&K>, &[&str]),
+    ) -> Result<(), Error> {
+        let attempt = Attempt { verb: "change", kind: kind::<K>(), key };
+        let Some(live) = self.differs(&attempt, owner, &mut body, live).await? else { return Ok(()) };
+        for field in may_go {
+            // Indexing makes it null where it is absent, and that is what a merge takes away.
+            let _ = &mut body["spec"][field];
+        }
+        self.change(
+            live,
+            json!({"metadata": {"annotations": body["metadata"]["annotations"]}, "spec": body["spec"]}),
+        )
+        .await
+    }
+
+    /// What is known of an object that is ours and not what we want. One that is not there is made.
+    async fn differs<'a, K: Followed + Serialize>(
+        &self,
+        attempt: &Attempt<'_>,
+        owner: &str,
+        body: &mut Value,
+        live: Option<&'a K>,
+    ) -> Result<Option<&'a K>, Error> {
+        let mark = digest(body);
+        body["metadata"]["annotations"][labels::APPLIED] = mark.into();
+        let Some(live) = live else { return self.create::<K>(attempt.key, owner, body).await.map(|()| None) };
+        let live_json = serde_json::to_value(live).map_err(|error| attempt.malformed(&error))?;
+        if covers(&live_json, body) {
+            return Ok(None);
+        }
+        if !live.owner_references().iter().any(|reference| reference.uid == owner) {
+            return Err(Error::Foreign { kind: kind::<K>(), key: attempt.key.clone() });
+        }
+        Ok(Some(live))
     }
 
     /// Changes fields of an object that was looked at, on the condition that nobody else has meanwhile.

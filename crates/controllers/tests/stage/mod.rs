@@ -105,6 +105,7 @@ impl Stage {
             "ControllerRevision" => "apps/v1",
             "Event" => "events.k8s.io/v1",
             "PodDisruptionBudget" => "policy/v1",
+            "PodGroup" => "scheduling.volcano.sh/v1beta1",
             _ => "v1",
         };
         self.api(&serde_json::json!({"apiVersion": version, "kind": kind}))
@@ -167,10 +168,19 @@ impl Stage {
 
     /// How often looks of a controller have failed so.
     pub fn failures(&self, controller: &str, category: &str) -> u64 {
-        let name =
-            format!("segue_reconcile_errors_total{{controller=\"{controller}\",category=\"{category}\"}} ");
+        self.counted(&format!(
+            "segue_reconcile_errors_total{{controller=\"{controller}\",category=\"{category}\"}} "
+        ))
+    }
+
+    /// How often objects of a kind were written so.
+    pub fn writes(&self, verb: &str, kind: &str) -> u64 {
+        self.counted(&format!("segue_api_writes_total{{verb=\"{verb}\",kind=\"{kind}\"}} "))
+    }
+
+    fn counted(&self, name: &str) -> u64 {
         let text = self.settings.metrics.text();
-        let line = text.lines().find_map(|line| line.strip_prefix(&name));
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
         line.map_or(0, |count| count.parse().unwrap())
     }
 

@@ -103,6 +103,13 @@ const SERVING: &str = "workload.serving.volcano.sh";
 const MODEL_SERVING: &[Row] = &[
     (Place::Namespaces, SERVING, "modelservings", "get, list, watch", "see what is wanted"),
     (Place::Namespaces, SERVING, "modelservings/status", "update", "say what is"),
+    (
+        Place::Namespaces,
+        "scheduling.volcano.sh",
+        "podgroups",
+        "create, delete, get, list, patch, watch",
+        "groups that are placed together, where Volcano is",
+    ),
 ];
 
 /// What is needed to make and retire pods.

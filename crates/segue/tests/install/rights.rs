@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use testbed::eventually;
+use testbed::{eventually, pod_groups};
 
 use crate::site::{Operator, Site, set};
 
@@ -244,7 +244,7 @@ async fn a_request_is_answered(site: &Site) {
 }
 
 async fn servings_are_updated(site: &Site) {
-    let serving = |image: &str| {
+    let serving = |groups: u32, image: &str| {
         let pods = json!({"spec": {"containers": [{"name": "c", "image": image}]}});
         json!({
             "apiVersion": "workload.serving.volcano.sh/v1alpha1",
@@ -255,8 +255,8 @@ async fn servings_are_updated(site: &Site) {
                 "annotations": {"segue.dev/settle-seconds": "0", "segue.dev/drain-seconds": "0"},
             },
             "spec": {
-                "replicas": 1,
-                "schedulerName": "default-scheduler",
+                "replicas": groups,
+                "schedulerName": "volcano",
                 "template": {"roles": [
                     {"name": "decode", "replicas": 2, "workerReplicas": 0, "entryTemplate": pods},
                 ]},
@@ -278,10 +278,47 @@ async fn servings_are_updated(site: &Site) {
         .await
         .unwrap();
     };
-    site.apply(&serving("one"));
+    site.apply(&pod_groups(true));
+    // One of somebody else is looked at and left alone; when it is gone there is room for ours.
+    let foreign = json!({
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": "pair-0", "namespace": "default"},
+        "spec": {"minMember": 9},
+    });
+    eventually("PodGroups can be made", LONG, async || {
+        site.try_create(&foreign, &[]).is_empty().then_some(())
+    })
+    .await
+    .unwrap();
+    site.apply(&foreign);
+    site.apply(&serving(1, "one"));
+    is_asked(site, "podgroups", "get").await;
+    site.kubectl(&["-n", "default", "delete", "podgroup", "pair-0"]);
     available("one").await;
-    refuse_for_a_while(site, "modelservings", async || site.apply(&serving("two"))).await;
+    refuse_for_a_while(site, "modelservings", async || site.apply(&serving(1, "two"))).await;
     available("two").await;
+    site.kubectl(&[
+        "-n",
+        "default",
+        "annotate",
+        "modelserving",
+        "pair",
+        "scheduling.volcano.sh/queue-name=q",
+    ]);
+    is_asked(site, "podgroups", "patch").await;
+    site.apply(&serving(0, "two"));
+    is_asked(site, "podgroups", "delete").await;
+}
+
+/// Waits until the operator has asked this of the API.
+async fn is_asked(site: &Site, resource: &str, verb: &str) {
+    eventually(&format!("{verb} {resource}"), LONG, async || {
+        let asked = Asked::read(site);
+        asked.all.iter().any(|it| it.resource == resource && it.verb == verb).then_some(())
+    })
+    .await
+    .unwrap();
 }
 
 /// Numbers are given to those who may read them.
@@ -429,12 +466,7 @@ async fn refuse_for_a_while(site: &Site, resource: &str, doing: impl AsyncFnOnce
     .await
     .unwrap();
     doing().await;
-    eventually(&format!("a look at {resource}"), LONG, async || {
-        let asked = Asked::read(site);
-        asked.all.iter().any(|it| it.resource == resource && it.verb == "get").then_some(())
-    })
-    .await
-    .unwrap();
+    is_asked(site, resource, "get").await;
     site.kubectl(&["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", name]);
 }
 
