@@ -5,80 +5,20 @@
     reason = "clippy.toml allows them in tests, not in helpers of tests"
 )]
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+mod real;
 
 use api::leaderworkerset::LeaderWorkerSet;
-use controllers::{Nothing, Settings};
-use http::{Method, Request};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
-    Api, Client, ResourceExt,
+    Api, ResourceExt,
     api::{ListParams, Patch, PatchParams},
-    client::{Body, ClientBuilder},
-    core::NamespaceResourceScope,
 };
 use serde_json::{Value, json};
-use testbed::{Cluster, Kubelet, eventually};
-use tokio::{
-    sync::{MutexGuard, watch},
-    task::JoinHandle,
-};
-use tower::util::MapRequestLayer;
+use testbed::{Cluster, eventually};
 
-/// Long enough for a busy machine; nothing waits for it that works.
-const SOON: Duration = Duration::from_mins(2);
-
-/// What was asked of the API other than to read: method and path.
-type Writes = Arc<Mutex<Vec<String>>>;
-
-/// The controllers and a kubelet on the control plane of all tests.
-struct Stage {
-    client: Client,
-    namespace: String,
-    kubelet: Kubelet,
-    writes: Writes,
-    controllers: JoinHandle<()>,
-    /// A kubelet has an opinion on every pod of the cluster, so there is one at a time.
-    _alone: MutexGuard<'static, ()>,
-}
+use self::real::{SOON, Stage};
 
 impl Stage {
-    async fn start() -> Self {
-        static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-        let alone = ALONE.lock().await;
-        let cluster = Cluster::shared().await;
-        let client = cluster.client();
-        cluster.install(api::KINDS.iter().map(|kind| kind.crd())).await.unwrap();
-        let namespace = cluster.namespace("lws").await.unwrap();
-        let writes = Writes::default();
-        let controllers = run(cluster, &writes);
-        let kubelet = Kubelet::start(client.clone());
-        Self { client, namespace, kubelet, writes, controllers, _alone: alone }
-    }
-
-    /// The controllers end wherever they are, and others read everything anew.
-    async fn restart(&mut self) {
-        self.controllers.abort();
-        drop((&mut self.controllers).await);
-        self.controllers = run(Cluster::shared().await, &self.writes);
-    }
-
-    fn api<K>(&self) -> Api<K>
-    where
-        K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-    {
-        Api::namespaced(self.client.clone(), &self.namespace)
-    }
-
-    async fn apply(&self, namespace: &str, set: &Value) {
-        let sets: Api<LeaderWorkerSet> = Api::namespaced(self.client.clone(), namespace);
-        let name = set["metadata"]["name"].as_str().unwrap();
-        sets.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(set)).await.unwrap();
-    }
-
     async fn pods(&self) -> Vec<String> {
         let pods = self.api::<Pod>().list(&ListParams::default()).await.unwrap();
         pods.iter().map(ResourceExt::name_any).collect()
@@ -120,28 +60,6 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
-    fn drop(&mut self) {
-        self.controllers.abort();
-    }
-}
-
-/// The controllers, whose writes are written down.
-fn run(cluster: &Cluster, writes: &Writes) -> JoinHandle<()> {
-    let writes = Arc::clone(writes);
-    let listening = MapRequestLayer::new(move |request: Request<Body>| {
-        if request.method() != Method::GET {
-            writes.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
-        }
-        request
-    });
-    let client = ClientBuilder::try_from(cluster.config()).unwrap().with_layer(&listening).build();
-    tokio::spawn(async move {
-        let (_running, stop) = watch::channel(false);
-        controllers::run(client, Settings::default(), Arc::new(Nothing::default()), stop).await;
-    })
-}
-
 /// Two groups of a leader and two workers.
 fn set(name: &str, policy: &str) -> Value {
     let pod = json!({"spec": {"containers": [{"name": "c", "image": "none"}]}});
@@ -163,7 +81,7 @@ const WAITS: &str = "waiting for the leader to be ready";
 async fn a_group_has_no_workers_until_its_own_leader_is_ready() {
     let stage = Stage::start().await;
     stage.kubelet.ready_if(|_| false);
-    stage.apply(&stage.namespace, &set("x", "LeaderReady")).await;
+    stage.apply::<LeaderWorkerSet>(&stage.namespace, &set("x", "LeaderReady")).await;
     for group in [0, 1] {
         stage.see_message(group, WAITS).await;
     }
@@ -183,11 +101,11 @@ async fn a_leader_that_waits_for_its_workers_is_named_and_can_be_helped() {
     let stage = Stage::start().await;
     // Workers are ready, leaders without workers never are.
     stage.kubelet.ready_if(|pod| pod.name_any().matches('-').count() == 2);
-    stage.apply(&stage.namespace, &set("x", "LeaderReady")).await;
+    stage.apply::<LeaderWorkerSet>(&stage.namespace, &set("x", "LeaderReady")).await;
     stage.see_message(0, "use LeaderHasAddress").await;
     assert_eq!(stage.pods().await, ["x-0", "x-1"]);
 
-    stage.apply(&stage.namespace, &set("x", "LeaderHasAddress")).await;
+    stage.apply::<LeaderWorkerSet>(&stage.namespace, &set("x", "LeaderHasAddress")).await;
     stage.see_pods(&["x-0", "x-0-1", "x-0-2", "x-1", "x-1-1", "x-1-2"]).await;
     stage.kubelet.ready_if(|_| true);
     stage.see_ready(2).await;
@@ -196,18 +114,14 @@ async fn a_leader_that_waits_for_its_workers_is_named_and_can_be_helped() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_as_it_should_be_is_not_written_however_often_it_is_read() {
     let mut stage = Stage::start().await;
-    stage.apply(&stage.namespace, &set("x", "LeaderReady")).await;
+    stage.apply::<LeaderWorkerSet>(&stage.namespace, &set("x", "LeaderReady")).await;
     stage.see_ready(2).await;
     let elsewhere = Cluster::shared().await.namespace("other").await.unwrap();
-    let here = format!("/namespaces/{}/", stage.namespace);
-    let written = |stage: &Stage| -> Vec<String> {
-        stage.writes.lock().unwrap().iter().filter(|write| write.contains(&here)).cloned().collect()
-    };
     stage.restart_and_wait(&elsewhere, 0).await;
-    stage.writes.lock().unwrap().clear();
+    stage.asked.forget();
     for round in 1..=10 {
         stage.restart_and_wait(&elsewhere, round).await;
-        assert_eq!(written(&stage), Vec::<String>::new(), "round {round}");
+        assert_eq!(stage.writes(), Vec::<String>::new(), "round {round}");
     }
 
     // It is looked at, for what is wrong is made right.
@@ -215,7 +129,7 @@ async fn what_is_as_it_should_be_is_not_written_however_often_it_is_read() {
     let sets = stage.api::<LeaderWorkerSet>();
     sets.patch_status("x", &PatchParams::default(), &Patch::Merge(wrong)).await.unwrap();
     stage.see_ready(2).await;
-    assert!(!written(&stage).is_empty());
+    assert!(!stage.writes().is_empty());
 }
 
 impl Stage {
@@ -223,7 +137,7 @@ impl Stage {
     async fn restart_and_wait(&mut self, elsewhere: &str, round: u32) {
         self.restart().await;
         let name = format!("after-{round}");
-        self.apply(elsewhere, &set(&name, "LeaderCreated")).await;
+        self.apply::<LeaderWorkerSet>(elsewhere, &set(&name, "LeaderCreated")).await;
         let sets: Api<LeaderWorkerSet> = Api::namespaced(self.client.clone(), elsewhere);
         eventually(&name, SOON, async || {
             let status = sets.get(&name).await.unwrap().status?;
