@@ -66,7 +66,7 @@ pub(super) fn all(context: &Context) -> JoinSet<()> {
         feed.with::<PodDisruptionBudget>([&leaderworkerset::KIND], None);
         feed.with_some::<ControllerRevision>(units, Choice { selector: of_units, keeps: is_of_a_unit });
         feed.with::<Service>(units, ours("app.kubernetes.io/managed-by=segue"));
-        feed.with::<PodGroup>([&modelserving::KIND], Some(labels::SERVING_NAME));
+        feed.with_some::<PodGroup>([&modelserving::KIND], Choice { selector: None, keeps: is_of_a_serving });
         feed.with::<ModelDeployment>([&modeldeployment::KIND], None);
         feed.with::<EndpointSlice>([&modeldeployment::KIND], ours(labels::DEPLOYMENT));
         feed.with::<Gateway>([&modeldeployment::KIND], Some(labels::DEPLOYMENT));
@@ -122,6 +122,11 @@ impl<K> Choice<K> {
 
 fn is_of_a_unit(object: &impl Resource) -> bool {
     [labels::SET_NAME, labels::SERVING_NAME].iter().any(|label| object.labels().contains_key(*label))
+}
+
+/// By its owner: those that Kthena made may have any label.
+fn is_of_a_serving(group: &PodGroup) -> bool {
+    group.owner_references().iter().any(|owner| owner.kind == modelserving::KIND.name)
 }
 
 async fn follow<K: Followed>(context: Context, scope: String, choice: Choice<K>) {

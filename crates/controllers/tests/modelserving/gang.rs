@@ -111,6 +111,29 @@ async fn a_group_has_its_pod_group_before_its_pods_and_no_longer() {
         .await;
 }
 
+/// Another operator made the PodGroup before it was stopped, with labels of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_group_of_this_serving_is_taken_over_whoever_made_it() {
+    let mut stage = with_volcano().await;
+    stage.kill().await;
+    stage.apply(&gang(1, "one")).await;
+    let serving = stage.get("ModelServing", "pd").await.unwrap();
+    let owner = json!({
+        "apiVersion": "workload.serving.volcano.sh/v1alpha1", "kind": "ModelServing", "name": "pd",
+        "uid": serving["metadata"]["uid"], "controller": true,
+    });
+    let theirs = json!({
+        "apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup",
+        "metadata": {"name": "pd-0", "ownerReferences": [owner]}, "spec": {"minMember": 6},
+    });
+    stage.apply(&theirs).await;
+    let before = stage.uids("PodGroup").await;
+    stage.run();
+    settled(&stage, 1).await;
+    assert_eq!(spec(&stage, "pd-0").await["minMember"], 4);
+    assert_eq!(stage.uids("PodGroup").await, before);
+}
+
 /// Weak point 15: a queue that changes is heard of, and what is dropped from the topology is dropped under running pods.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_group_follows_its_serving_and_is_never_made_anew() {
