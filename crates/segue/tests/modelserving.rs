@@ -318,6 +318,21 @@ async fn a_decode_that_is_killed_costs_its_streams(pair: &Pair, load: &Load) {
     assert_eq!(errors, 0);
 }
 
+/// Here decodes have something to do when they are told to go.
+#[tokio::test(flavor = "multi_thread")]
+async fn versions_that_can_talk_do_and_are_upgraded_without_a_failure() {
+    let pair = Pair::start().await;
+    let load = Load::start(&pair);
+    load.goes_on(50).await;
+    pair.apply_changed("processes-v2.yaml", |manifest| manifest.replace("--protocol=2", "--protocol=1"));
+    pair.serves("v2").await;
+    load.goes_on(50).await;
+    assert_eq!(troubles(&load), NONE);
+    let pairs: Vec<_> = load.end().await.into_keys().collect();
+    let all = [("v1", "v1"), ("v1", "v2"), ("v2", "v1"), ("v2", "v2")];
+    assert_eq!(pairs, all.map(|(prefill, decode)| (prefill.to_owned(), decode.to_owned())));
+}
+
 /// What the order is good for: in another one the new prefill has nobody to talk to.
 #[tokio::test(flavor = "multi_thread")]
 async fn in_the_other_order_a_new_prefill_finds_nobody_and_users_do_notice() {
