@@ -18,7 +18,7 @@ const PATH: &str = "/v1/completions";
 
 async fn decode(version: &str, protocol: u32) -> Running {
     Running::with(|settings| {
-        settings.version = version.to_owned();
+        version.clone_into(&mut settings.version);
         settings.protocol = protocol;
         settings.token_gap = Duration::from_millis(20);
     })
@@ -27,7 +27,7 @@ async fn decode(version: &str, protocol: u32) -> Running {
 
 async fn prefill(protocol: u32, decodes: &[String]) -> Running {
     Running::with(|settings| {
-        settings.version = "p".to_owned();
+        "p".clone_into(&mut settings.version);
         settings.protocol = protocol;
         settings.decodes = decodes.to_vec();
     })
