@@ -31,7 +31,7 @@ const PATH: &str = "/v1/completions";
 /// Tokens of a stream: two seconds of them, so that every replica that goes has some.
 const STREAM: &str = "/v1/completions?stream=10";
 /// So long that none ends while it is looked at.
-const LONG_STREAM: &str = "/v1/completions?stream=30";
+const LONG_STREAM: &str = "/v1/completions?stream=15";
 
 /// The example on a `segue up` of its own, at a port that nobody else has: all of them share the addresses of loopback.
 struct Pair {
