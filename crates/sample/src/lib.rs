@@ -7,10 +7,14 @@
 //! | `/v1/completions` | JSON with the version, after the latency; 503 while it loads |
 //! | `/v1/completions?stream=N` | N server-sent events, then `data: [DONE]` |
 //! | `/v1/completions?status=500` | an error of its own |
-//! | `/stats` | its counts and its members, as JSON |
+//! | `/stats` | its counts, its members, and how often a decode of another protocol was met, as JSON |
 //! | `/join` | an answer that lasts: whoever holds it is a member; 503 while it loads |
 //!
 //! A server that is told to join another is a worker of a group: ready once it is a member, at an end when its leader is.
+//!
+//! A server that is told of decodes is a prefill: it takes requests for completions, and one of them answers. It asks in
+//! its protocol, and a decode that speaks another one refuses with 409; so does a prefill that hears another one. Then, and
+//! when a decode is away or ends without its first byte, the next one is asked. Only when none is left, the client has 503.
 //!
 //! Guarantees: once told to stop it refuses new connections, finishes every answer that it has begun, closes each
 //! connection after it, and returns when nothing is in flight. Its counts are then complete.
@@ -18,6 +22,7 @@
 mod answer;
 mod counts;
 mod join;
+mod pair;
 mod server;
 
 use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
@@ -44,6 +49,10 @@ pub struct Settings {
     pub counts: Option<PathBuf>,
     /// The leader that it belongs to, as `HOST:PORT`.
     pub join: Option<String>,
+    /// The decodes that answer what it takes, as `HOST:PORT`; a name may stand for many.
+    pub decodes: Vec<String>,
+    /// What it speaks as a prefill with its decodes, or as a decode with those who say what they speak.
+    pub protocol: u32,
 }
 
 impl Settings {
@@ -57,6 +66,8 @@ impl Settings {
             token_gap: Duration::ZERO,
             counts: None,
             join: None,
+            decodes: Vec::new(),
+            protocol: 1,
         }
     }
 }

@@ -24,6 +24,7 @@ use crate::{
     answer::Model,
     counts::{Counts, Tally},
     join::belong,
+    pair::Decodes,
 };
 
 /// Serves until `stop`, then finishes what it has.
@@ -67,6 +68,7 @@ impl Server {
             tally: Arc::clone(&tally),
             joined: AtomicBool::new(leader.is_none()),
             members: Arc::new(()),
+            decodes: Decodes::default(),
             stopped: stopped.clone(),
         });
         let mut alone = false;

@@ -1,56 +1,15 @@
 //! The sample server as a client meets it.
 #![allow(clippy::unwrap_used, reason = "clippy does not know a helper of tests for one")]
 
-use std::{net::SocketAddr, time::Duration};
+mod running;
 
-use sample::{Counts, Error, LAST_EVENT, Server, Settings};
+use std::time::Duration;
+
+use sample::{Counts, Error, LAST_EVENT};
 use testbed::eventually;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    sync::oneshot,
-    task::JoinHandle,
-};
+use tokio::{io::AsyncReadExt, net::TcpStream};
 
-/// Long enough for a busy machine; nothing waits for it that works.
-const SOON: Duration = Duration::from_mins(1);
-
-struct Running {
-    address: SocketAddr,
-    stop: oneshot::Sender<()>,
-    serving: JoinHandle<Result<Counts, Error>>,
-}
-
-impl Running {
-    async fn with(change: impl FnOnce(&mut Settings)) -> Self {
-        let mut settings = Settings::new(SocketAddr::from(([127, 0, 0, 1], 0)), "v1");
-        change(&mut settings);
-        let server = Server::bind(settings).await.unwrap();
-        let address = server.address();
-        let (stop, stopped) = oneshot::channel();
-        let serving = tokio::spawn(server.serve(async { drop(stopped.await) }));
-        Self { address, stop, serving }
-    }
-
-    async fn end(self) -> Counts {
-        self.stop.send(()).unwrap();
-        self.serving.await.unwrap().unwrap()
-    }
-}
-
-async fn send(address: SocketAddr, path: &str, connection: &str) -> TcpStream {
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: {connection}\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
-    stream
-}
-
-/// The whole answer, head and all.
-async fn get(address: SocketAddr, path: &str) -> String {
-    let mut answer = String::new();
-    send(address, path, "close").await.read_to_string(&mut answer).await.unwrap();
-    answer
-}
+use self::running::{Running, SOON, get, send};
 
 #[tokio::test]
 async fn it_listens_from_the_start_and_is_not_ready_while_it_loads() {

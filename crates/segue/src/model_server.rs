@@ -20,11 +20,13 @@ use crate::{
   segue model-server --version v1 --load-seconds 2
   curl http://127.0.0.1:8000/v1/completions?stream=10
   segue model-server --join $LWS_LEADER_ADDRESS:8000
+  segue model-server --decode pd-0-decode:8000 --protocol 2
 
 Listens on $POD_IP, or on 127.0.0.1 without one. /ready says 503 while it loads; /v1/completions answers with the
 version, with ?stream=N as N events, with ?status=500 as an error; /stats counts. With --join it is the worker of a group: ready
-once its leader has taken it up, which counts it as a member, and at an end when its leader is. On SIGTERM it refuses new connections,
-finishes what it has and ends."
+once its leader has taken it up, which counts it as a member, and at an end when its leader is. With --decode it is a prefill: each
+request is answered by one of the decodes, the next one where one is away or speaks another --protocol, and with 503 where
+none is left. On SIGTERM it refuses new connections, finishes what it has and ends."
 )]
 pub(crate) struct Args {
     /// What it says it is
@@ -48,6 +50,12 @@ pub(crate) struct Args {
     /// The leader to join, if this is a worker of a group
     #[arg(long, value_name = "HOST:PORT")]
     join: Option<String>,
+    /// A decode that answers what this prefill takes, or a name for many; may be given again
+    #[arg(long = "decode", value_name = "HOST:PORT")]
+    decodes: Vec<String>,
+    /// What prefill and decode speak with each other; those of another protocol are refused
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    protocol: u32,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
@@ -60,6 +68,8 @@ pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
         token_gap: Duration::from_millis(args.token_gap_millis),
         counts: args.counts.as_deref().map(file_of_this_process),
         join: args.join.clone(),
+        decodes: args.decodes.clone(),
+        protocol: args.protocol,
     };
     // It has little to do, and there are many on one machine.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -12,9 +12,8 @@ use std::{
 };
 
 use kube::{
-    Api, Client, Config,
+    Api, Client,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
-    config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
 use testbed::eventually;
@@ -40,7 +39,7 @@ impl Chat {
     async fn start() -> Self {
         let up = Up::start();
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-        let client = client(&up).await;
+        let client = up.client().await;
         Self { up, port, client }
     }
 
@@ -81,7 +80,7 @@ impl Chat {
     async fn kill_and_restart(&mut self) {
         self.up.kill_and_restart();
         // It listens elsewhere now.
-        self.client = client(&self.up).await;
+        self.client = self.up.client().await;
     }
 
     async fn list(&self, group: &str, kind: &str) -> Vec<Value> {
@@ -196,14 +195,6 @@ impl Chat {
         let left = support::processes_with(self.up.directory.path().to_str().unwrap());
         assert!(left.is_empty() && self.servers().is_empty(), "{left:#?}");
     }
-}
-
-async fn client(up: &Up) -> Client {
-    let kubeconfig = Kubeconfig::read_from(up.kubeconfig()).unwrap();
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-    // The library takes one from the environment, for loopback too.
-    config.proxy_url = None;
-    Client::try_from(config).unwrap()
 }
 
 /// Goes from v1 to v2, and is killed as soon as `moment` has come.

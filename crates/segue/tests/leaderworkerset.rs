@@ -6,10 +6,8 @@ mod support;
 
 use std::{
     collections::BTreeMap,
-    fs,
     io::{Read, Write},
     net::{Ipv4Addr, TcpListener, TcpStream},
-    process::Command,
     time::Duration,
 };
 
@@ -17,7 +15,10 @@ use jiff::Timestamp;
 use serde_json::Value;
 use testbed::eventually;
 
-use self::support::up::Up;
+use self::support::{
+    pod::{address, is_ready, kill},
+    up::Up,
+};
 
 const LIMIT: Duration = Duration::from_mins(2);
 
@@ -71,16 +72,6 @@ impl Chat {
     }
 }
 
-fn is_ready(pod: &Value) -> bool {
-    let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-    conditions.into_iter().any(|it| it["type"] == "Ready" && it["status"] == "True")
-        && pod["metadata"]["deletionTimestamp"].is_null()
-}
-
-fn address(pod: &Value) -> &str {
-    pod["status"]["podIP"].as_str().unwrap()
-}
-
 fn created(pod: &Value) -> Timestamp {
     pod["metadata"]["creationTimestamp"].as_str().unwrap().parse().unwrap()
 }
@@ -91,24 +82,6 @@ fn seconds_between(first: &Value, second: &Value) -> i64 {
 
 fn is_new(before: &Pods, now: &Pods, pod: &str) -> bool {
     now.get(pod).is_some_and(|now| now["metadata"]["uid"] != before[pod]["metadata"]["uid"])
-}
-
-/// Kills the server of a pod, but not the one who watches it.
-fn kill(pod: &Value) {
-    let mark = format!("POD_IP={}", address(pod));
-    let uid = pod["metadata"]["uid"].as_str().unwrap();
-    let holds = |file: &str, text: &str| {
-        fs::read(file).is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains(text))
-    };
-    let processes =
-        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
-    let server = |pid: &String| {
-        let (environment, line) = (format!("/proc/{pid}/environ"), format!("/proc/{pid}/cmdline"));
-        holds(&environment, &mark) && holds(&environment, uid) && !holds(&line, "__pod-shim")
-    };
-    let servers: Vec<String> = processes.filter(server).collect();
-    assert_eq!(servers.len(), 1, "{servers:?}");
-    assert!(Command::new("kill").args(["-9", &servers[0]]).status().unwrap().success());
 }
 
 #[tokio::test]

@@ -1,6 +1,10 @@
 //! Upgrades in the order of `roleUpgrade.steps`. The numbers are those of the semantics in the notes of the design; the
 //! planner's own tests (`crates/planner/tests/roles_rules.rs`) have each of them without an API.
 
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use crate::{
@@ -209,6 +213,31 @@ async fn a_role_that_did_not_change_is_never_touched() {
     assert_eq!(status["roles"][1]["updatedReadyReplicas"], 4);
     let later = kit::uids(&stage).await;
     assert!(before.iter().filter(|(name, _)| name.contains("decode")).all(|(name, uid)| later[name] == *uid));
+}
+
+/// 27: what a router can pair by when only one of the roles changed. Its new pods are of another revision than all of the
+/// others; a label of the templates says what they have in common.
+#[tokio::test(flavor = "multi_thread")]
+async fn roles_that_did_not_change_together_have_only_labels_of_their_own_in_common() {
+    let stage = Stage::start().await;
+    let manifest = |decode: &str| {
+        let mut serving = pd("one", decode);
+        for role in serving["spec"]["template"]["roles"].as_array_mut().unwrap() {
+            role["entryTemplate"]["metadata"] = json!({"labels": {"protocol": "1"}});
+        }
+        serving
+    };
+    for (decode, revisions) in [("one", 1), ("two", 2)] {
+        stage.apply(&manifest(decode)).await;
+        settled(&stage, 1).await;
+        let pods = kit::pods(&stage).await;
+        let of_pods = |value: &dyn Fn(&Pod) -> String| pods.iter().map(value).collect::<BTreeSet<_>>();
+        assert_eq!(of_pods(&|pod| kit::label(pod, "revision")).len(), revisions);
+        let by_role = of_pods(&|pod| kit::label(pod, "role") + &kit::label(pod, "revision"));
+        assert_eq!(by_role.len(), 2, "all of a role are of one: {by_role:?}");
+        assert_eq!(of_pods(&|pod| kit::label(pod, "role-template-hash")).len(), 2, "one for each role");
+        assert_eq!(of_pods(&|pod| pod.labels()["protocol"].clone()), BTreeSet::from(["1".to_owned()]));
+    }
 }
 
 /// 6 and 9: what no step names follows, role by role; one at a time unless the role has more room.

@@ -4,6 +4,8 @@
 // does not know a helper of tests for one.
 #![allow(dead_code, clippy::unwrap_used, clippy::panic)]
 
+pub mod pod;
+pub mod seen;
 pub mod up;
 
 use std::{

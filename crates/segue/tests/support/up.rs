@@ -8,6 +8,10 @@ use std::{
     time::Duration,
 };
 
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
 use tempfile::TempDir;
 use testbed::eventually;
 
@@ -39,6 +43,15 @@ impl Up {
 
     pub fn kubeconfig(&self) -> PathBuf {
         self.directory.path().join("state/kubeconfig")
+    }
+
+    pub async fn client(&self) -> Client {
+        let kubeconfig = Kubeconfig::read_from(self.kubeconfig()).unwrap();
+        let mut config =
+            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+        // The library takes one from the environment, for loopback too.
+        config.proxy_url = None;
+        Client::try_from(config).unwrap()
     }
 
     pub fn command(&self, arguments: &[&str]) -> Command {
