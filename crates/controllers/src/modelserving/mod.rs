@@ -9,6 +9,8 @@ mod render;
 mod revision;
 mod status;
 mod tell;
+#[cfg(test)]
+mod tests;
 mod wanted;
 
 use planner::{Time, sets::State, units};
