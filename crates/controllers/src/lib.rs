@@ -7,6 +7,7 @@
 
 #![deny(missing_docs)]
 
+pub mod blocking;
 mod conditions;
 mod digest;
 pub mod endpoints;
@@ -21,6 +22,7 @@ mod outside;
 mod pods;
 pub mod request;
 mod runtime;
+pub mod sentence;
 mod unit;
 
 use std::time::Duration;

@@ -1,7 +1,6 @@
 //! `ModelServing`: serving groups of roles, such as prefill and decode.
 
 mod act;
-mod blocking;
 mod decide;
 mod observe;
 mod plugin;

@@ -18,14 +18,13 @@ use planner::{
 };
 
 use super::{
-    blocking,
     render::group_name,
     revision::{self, Revisions, Template},
     status,
     wanted::Wanted,
 };
 use crate::{
-    count, labels, nodes,
+    blocking, count, labels, nodes,
     runtime::{Error, Key, moment},
     unit::{self, Gate, Look, Memory},
 };
@@ -313,7 +312,9 @@ impl Reading<'_> {
             && !pods.is_empty()
             && unit.history.incarnation < restarts;
         Replica {
-            blocking: blocking::of(&pods, self.serving, self.look.now).filter(|_| state != State::Ready),
+            // What goes is not waited for to be Ready.
+            blocking: blocking::of(&pods, self.look.now)
+                .filter(|_| matches!(state, State::Starting | State::Lapsed)),
             since: gate.or(made).unwrap_or_default(),
             hash,
             spec,

@@ -1,7 +1,7 @@
 use clap::Args as ClapArgs;
 use serde_json::{Value, json};
 
-use super::Subject;
+use super::{KINDS, Subject};
 use crate::{
     output::{self, Answer, Error, Format},
     verbs::{Reach, failure::Failure},
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
 }
 
 async fn show(args: &Args) -> Result<Answer, Failure> {
-    let subject = Subject::find(&args.reach, &args.what).await?;
+    let subject = Subject::find(&args.reach, &args.what, &KINDS).await?;
     let rows: Vec<Value> = subject
         .revisions()
         .await?

@@ -1,7 +1,7 @@
 use clap::Args as ClapArgs;
 use serde_json::{Value, json};
 
-use super::{Subject, set::HELD};
+use super::{KINDS, Subject, set::HELD};
 use crate::{
     output::{Answer, Error, Format, Report},
     verbs::{Reach, failure::Failure},
@@ -38,7 +38,7 @@ async fn change(
     patch: fn(&Value) -> Result<Value, &'static str>,
     what: &str,
 ) -> Result<Answer, Failure> {
-    let subject = Subject::find(&args.reach, &args.what).await?;
+    let subject = Subject::find(&args.reach, &args.what, &KINDS).await?;
     let title = subject.target.title();
     let patch = patch(&subject.object).map_err(|why| Failure::Refused(format!("{title}: {why}")))?;
     subject.change(patch).await?;

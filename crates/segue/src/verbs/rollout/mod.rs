@@ -19,25 +19,30 @@ use super::{
     object::{Named, Target},
 };
 
+pub(in crate::verbs) use self::set::HELD;
+
+/// The kinds that have revisions and can be held.
+const KINDS: [&str; 1] = ["LeaderWorkerSet"];
+
 /// One object that a person named.
-struct Subject {
-    cluster: Cluster,
-    target: Target,
-    object: Value,
+pub(super) struct Subject {
+    pub cluster: Cluster,
+    pub target: Target,
+    pub object: Value,
 }
 
 impl Subject {
-    /// Finds it; so far only sets can be asked.
-    async fn find(reach: &Reach, words: &[String]) -> Result<Self, Failure> {
+    /// Finds it, if it is of one of these kinds.
+    pub async fn find(reach: &Reach, words: &[String], kinds: &[&str]) -> Result<Self, Failure> {
         let named = Named::read(words)?;
         let [Named { kind, name: Some(name) }] = &named[..] else {
-            return Err(Failure::usage("name one object, as in leaderworkerset/ray"));
+            return Err(Failure::usage("name one object, as in modelserving/pd"));
         };
         let cluster = Cluster::reach(reach).await?;
         let served = cluster.kind_called(kind).await?;
-        if served.kind != "LeaderWorkerSet" {
-            let kind = served.kind;
-            return Err(Failure::usage(format!("{kind} does not know this yet; LeaderWorkerSet does")));
+        if !kinds.contains(&served.kind.as_str()) {
+            let (kind, kinds) = (served.kind, kinds.join(", "));
+            return Err(Failure::usage(format!("{kind} cannot be asked this; these can: {kinds}")));
         }
         let target = Target { served, namespace: cluster.namespace.clone(), name: name.clone() };
         let answered = cluster.ask(Ask::get(target.path())).await?;

@@ -1,7 +1,7 @@
 use clap::Args as ClapArgs;
 use serde_json::json;
 
-use super::Subject;
+use super::{KINDS, Subject};
 use crate::{
     output::{Answer, Error, Format, Report},
     verbs::{Reach, failure::Failure},
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
 }
 
 async fn begin_anew(args: &Args) -> Result<Answer, Failure> {
-    let subject = Subject::find(&args.reach, &args.what).await?;
+    let subject = Subject::find(&args.reach, &args.what, &KINDS).await?;
     // The annotation that kubectl uses for the same; its value only has to be a new one.
     let version = subject.object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
     let mark = json!({"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": format!("version {version}")}}});

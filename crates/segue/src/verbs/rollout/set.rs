@@ -9,7 +9,7 @@ use crate::verbs::{
 };
 
 /// The annotation by which a set remembers its partition while it is held.
-pub(super) const HELD: &str = "segue.dev/partition-before-pause";
+pub(in crate::verbs) const HELD: &str = "segue.dev/partition-before-pause";
 
 const LABEL: &str = "leaderworkerset.sigs.k8s.io";
 

@@ -1,6 +1,6 @@
 use clap::Args as ClapArgs;
 
-use super::{Subject, set::Revision};
+use super::{KINDS, Subject, set::Revision};
 use crate::{
     output::{Answer, Error, Format, Report},
     verbs::{Reach, failure::Failure},
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
 }
 
 async fn go_back(args: &Args) -> Result<Answer, Failure> {
-    let subject = Subject::find(&args.reach, &args.what).await?;
+    let subject = Subject::find(&args.reach, &args.what, &KINDS).await?;
     let title = subject.target.title();
     let revisions = subject.revisions().await?;
     let chosen = choose(&revisions, args.to, subject.wanted_key(), subject.current_key());
