@@ -11,7 +11,7 @@ use crate::{
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   segue history leaderworkerset/ray
-  segue history lws/ray -n serving -o json
+  segue history modelserving/pd -n serving -o json
 
 `wanted` is what the spec asks for, `current` what it comes from; between the two an update is under way.")]
 pub(crate) struct Args {
@@ -45,7 +45,7 @@ async fn show(args: &Args) -> Result<Answer, Failure> {
                 "key": revision.key,
                 "is": marks,
                 "stored": revision.stored,
-                "images": revision.images(),
+                "images": revision.images(subject.shape()),
             })
         })
         .collect();

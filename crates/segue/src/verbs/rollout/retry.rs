@@ -2,7 +2,7 @@ use clap::Args as ClapArgs;
 use controllers::request::{REQUEST, RESPONSE, Request, Response};
 use serde_json::{Value, json};
 
-use super::{KINDS, Subject};
+use super::Subject;
 use crate::{
     output::{Answer, Error, Format, Report},
     verbs::{Reach, failure::Failure},
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
 }
 
 async fn ask(args: &Args) -> Result<Answer, Failure> {
-    let subject = Subject::find(&args.reach, &args.what, &KINDS).await?;
+    let subject = Subject::find(&args.reach, &args.what, &["LeaderWorkerSet"]).await?;
     let title = subject.target.title();
     if is_unanswered(&subject.object["metadata"]["annotations"]) {
         return Err(Failure::Refused(format!(
