@@ -7,6 +7,7 @@
 
 #![deny(missing_docs)]
 
+pub mod adopt;
 pub mod blocking;
 mod conditions;
 mod digest;
@@ -16,7 +17,7 @@ pub mod leaderworkerset;
 mod lease;
 mod metrics;
 pub mod modeldeployment;
-mod modelserving;
+pub mod modelserving;
 mod nodes;
 mod outside;
 mod pods;

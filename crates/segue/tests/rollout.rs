@@ -140,6 +140,12 @@ async fn a_model_serving_goes_back_begins_anew_and_is_held() {
     }
     up.says(&["apply", "-f", &up.file("pd.yaml", &serving("two", 2))]);
     settles(&up, "two", 3).await;
+    // What we made is ours; nobody else's objects are there.
+    let adopts = up.says(&["adopt", "modelserving/pd", "--dry-run"]);
+    assert_eq!(adopts, "modelserving/pd is ours already\n");
+    let refused = up.run(&["adopt", "lws/pd"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(support::stderr(&refused).contains("lws/pd: there is none in namespace default"), "{refused:?}");
     let history = json(&up, &["history", "modelserving/pd", "-o", "json"]);
     assert_eq!(history.as_array().unwrap().len(), 2, "a number is no revision: {history}");
     assert_eq!((&history[0]["images"], &history[0]["is"][0]), (&"two".into(), &"wanted".into()), "{history}");

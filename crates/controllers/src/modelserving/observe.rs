@@ -425,7 +425,7 @@ fn has_failed(pod: &Pod) -> bool {
 
 /// Whether another operator made a pod, and nobody has handed it over: every pod of ours says for which incarnation it was
 /// made.
-fn is_anothers(pod: &Pod) -> bool {
+pub(super) fn is_anothers(pod: &Pod) -> bool {
     !pod.annotations().contains_key(labels::INCARNATION) && pod.metadata.deletion_timestamp.is_none()
 }
 
