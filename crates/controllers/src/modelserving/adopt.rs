@@ -1,4 +1,4 @@
-//! ModelServings that another operator made. Its pods belong to the ModelServing already; that they are ours from now on is
+//! `ModelServing`s that another operator made. Their pods belong to them already; that they are ours from now on is
 //! a mark on each.
 //!
 //! Its hashes cannot be computed by anybody else, so they are names and nothing more: what a pod is made from is what the
@@ -29,7 +29,7 @@ pub struct Left {
     pub revisions: Vec<ControllerRevision>,
 }
 
-/// The ModelServings of a namespace, each with what bears its label.
+/// The `ModelServing`s of a namespace, each with what bears its label.
 pub async fn look(client: &Client, namespace: &str) -> Result<Vec<Left>, kube::Error> {
     let servings: Vec<ModelServing> = list(client, namespace, None).await?;
     let mut left = Vec::new();

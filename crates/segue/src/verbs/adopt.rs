@@ -16,7 +16,7 @@ use crate::{
     output::{Answer, Error, Format, Report},
 };
 
-/// Take over the LeaderWorkerSets and ModelServings that another operator made, without restarting a pod.
+/// Take over what another operator made of a LeaderWorkerSet or ModelServing, without restarting a pod.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   segue adopt -n serving --dry-run
@@ -71,6 +71,7 @@ async fn take_over(args: &Args) -> Result<Answer, Failure> {
     Ok(report.finish()?)
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "it is handed an error")]
 fn unasked(error: kube::Error) -> Failure {
     Failure::usage(format!("failed to adopt: {error}"))
 }

@@ -188,14 +188,6 @@ impl Seen {
             .collect()
     }
 
-    /// Since when something is left to do.
-    fn since(&self, object: &Value) -> Option<Timestamp> {
-        let all = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let find = |ty: &&str| all.iter().find(|it| it["type"] == **ty && it["status"] == "True");
-        let first = ["Stalled", "UpdateInProgress", "Progressing"].iter().find_map(find);
-        first.and_then(|it| time(&it["lastTransitionTime"]))
-    }
-
     fn waits(&self, pods: &[Trouble]) -> Vec<Wait> {
         let status = &self.object["status"];
         let mut waits: Vec<Wait> = deployment_wait(&status["rollout"]["waitingFor"]).into_iter().collect();
@@ -207,7 +199,7 @@ impl Seen {
         if waits.is_empty()
             && let Some(message) = text(&status["message"])
         {
-            waits.push(Wait { since: self.since(&self.object), ..told("", &message) });
+            waits.push(Wait { since: since(&self.object), ..told("", &message) });
         }
         waits
     }
@@ -215,7 +207,7 @@ impl Seen {
     /// The groups that have something to say.
     fn groups(&self, object: &Value, before: &str, pods: &[Trouble]) -> Vec<Wait> {
         let groups = object["status"]["groups"].as_array().cloned().unwrap_or_default();
-        let since = self.since(object);
+        let since = since(object);
         let wait = |group: &Value| {
             let message = text(&group["message"]);
             let mut wait = told(&format!("{before}group {}: ", group["index"]), message.as_deref()?);
@@ -320,6 +312,14 @@ impl Seen {
         }
         next
     }
+}
+
+/// Since when something is left to do.
+fn since(object: &Value) -> Option<Timestamp> {
+    let all = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let find = |ty: &&str| all.iter().find(|it| it["type"] == **ty && it["status"] == "True");
+    let first = ["Stalled", "UpdateInProgress", "Progressing"].iter().find_map(find);
+    first.and_then(|it| time(&it["lastTransitionTime"]))
 }
 
 /// A line of a status, as a wait.
