@@ -1,4 +1,4 @@
-//! As much of an API as the controller of ModelServings asks for: small enough to be asked millions of times.
+//! As much of an API as the controller of this kind asks for: small enough to be asked millions of times.
 
 use std::{
     collections::BTreeMap,

@@ -34,7 +34,7 @@ fn a_controller_that_begins_anew_before_every_decision_decides_the_same() {
     let workers: Vec<_> = workers.collect();
     let mut all = Seen::default();
     for worker in workers {
-        all.join(worker.join().unwrap());
+        all.join(&worker.join().unwrap());
     }
     // A check of lives in which nothing happens would be none.
     assert!(all.decisions > 50 * many && all.writes > 50 * many && all.crashes > many, "{all:?}");
@@ -64,10 +64,10 @@ struct Seen {
 impl Seen {
     fn add(&mut self, life: &Life) {
         let writes = life.decisions.iter().map(Vec::len).sum::<usize>() as u64;
-        self.join(Self { decisions: life.decisions.len() as u64, writes, crashes: life.crashes });
+        self.join(&Self { decisions: life.decisions.len() as u64, writes, crashes: life.crashes });
     }
 
-    fn join(&mut self, other: Self) {
+    fn join(&mut self, other: &Self) {
         self.decisions += other.decisions;
         self.writes += other.writes;
         self.crashes += other.crashes;
