@@ -1,4 +1,4 @@
-//! ModelServings that another operator made, on the embedded API.
+//! What another operator made of a ModelServing, on the embedded API.
 
 use controllers::{
     adopt::{Takeover, take},
