@@ -174,7 +174,10 @@ async fn a_protected_group_that_does_not_serve_counts_as_missing() {
             (status["currentRevision"] != status["updateRevision"]).then_some(())
         })
         .await;
-    stage.quiet().await;
+    // Quiet for longer than any wait that there is here.
+    for _ in 0..8 {
+        stage.quiet().await;
+    }
     assert!(
         kit::images(&stage).await.values().all(|image| image == "one"),
         "two of three may not be missing"
