@@ -7,6 +7,8 @@
 
 #![deny(missing_docs)]
 
+pub mod adopt;
+pub mod blocking;
 mod conditions;
 mod digest;
 pub mod endpoints;
@@ -15,12 +17,13 @@ pub mod leaderworkerset;
 mod lease;
 mod metrics;
 pub mod modeldeployment;
-mod modelserving;
+pub mod modelserving;
 mod nodes;
 mod outside;
 mod pods;
 pub mod request;
 mod runtime;
+pub mod sentence;
 mod unit;
 
 use std::time::Duration;

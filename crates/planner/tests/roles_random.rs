@@ -175,7 +175,7 @@ fn upgrade(spec: GroupSpec, seed: u64, edit: Option<&str>) -> Result<Run, TestCa
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_upgrade_ends_within_its_bounds_and_needs_no_memory(spec in any_spec(), seed in any::<u64>()) {

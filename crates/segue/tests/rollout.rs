@@ -100,6 +100,87 @@ async fn a_set_goes_back_begins_anew_and_is_held() {
     assert_eq!(up.run(&["resume", "lws/x"]).status.code(), Some(1));
 }
 
+/// Two roles, the second of which goes first.
+fn serving(image: &str, decodes: u32) -> String {
+    let role = |name: &str, replicas: u32| {
+        format!(
+            "    - {{name: {name}, replicas: {replicas}, workerReplicas: 0, entryTemplate: {{spec: {{\
+             terminationGracePeriodSeconds: 1, \
+             containers: [{{name: c, image: {image}, command: [sh, -c, {RUNS:?}]}}]}}}}}}\n"
+        )
+    };
+    format!(
+        "apiVersion: workload.serving.volcano.sh/v1alpha1\nkind: ModelServing\n\
+         metadata: {{name: pd, annotations: {{segue.dev/settle-seconds: '0', segue.dev/drain-seconds: '0'}}}}\n\
+         spec:\n  replicas: 1\n  schedulerName: default-scheduler\n  template:\n    roles:\n{}{}  \
+         rolloutStrategy:\n    type: ServingGroupRollingUpdate\n    rollingUpdateConfiguration:\n      \
+         roleUpgrade: {{steps: [{{role: decode, updateTo: 1}}]}}\n",
+        role("prefill", 1),
+        role("decode", decodes)
+    )
+}
+
+/// So many pods run this image, and nothing is left to do.
+async fn settles(up: &Up, image: &str, pods: usize) {
+    testbed::eventually(image, std::time::Duration::from_mins(1), async || {
+        let settled = up.run(&["why", "modelserving/pd"]).status.success();
+        let images = images(up);
+        (settled && images.len() == pods && images.iter().all(|it| it == image)).then_some(())
+    })
+    .await
+    .unwrap_or_else(|late| panic!("{late}: {}", support::stdout(&up.run(&["why", "modelserving/pd"]))));
+}
+
+#[tokio::test]
+async fn a_model_serving_goes_back_begins_anew_and_is_held() {
+    let up = Up::start();
+    for image in ["one", "two"] {
+        up.says(&["apply", "-f", &up.file("pd.yaml", &serving(image, 1))]);
+        settles(&up, image, 2).await;
+    }
+    up.says(&["apply", "-f", &up.file("pd.yaml", &serving("two", 2))]);
+    settles(&up, "two", 3).await;
+    // What we made is ours; nobody else's objects are there.
+    let adopts = up.says(&["adopt", "modelserving/pd", "--dry-run"]);
+    assert_eq!(adopts, "modelserving/pd is ours already\n");
+    let refused = up.run(&["adopt", "lws/pd"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(support::stderr(&refused).contains("lws/pd: there is none in namespace default"), "{refused:?}");
+    let history = json(&up, &["history", "modelserving/pd", "-o", "json"]);
+    assert_eq!(history.as_array().unwrap().len(), 2, "a number is no revision: {history}");
+    assert_eq!((&history[0]["images"], &history[0]["is"][0]), (&"two".into(), &"wanted".into()), "{history}");
+    assert_eq!((&history[1]["images"], &history[1]["revision"]), (&"one".into(), &1.into()), "{history}");
+
+    assert_eq!(up.says(&["undo", "modelserving/pd"]), "modelserving/pd goes back to revision 1\n");
+    // The second decode stays: it is not what the older revision is about.
+    settles(&up, "one", 3).await;
+    let refused = up.run(&["undo", "modelserving/pd", "--to", "1"]);
+    assert!(support::stderr(&refused).contains("revision 1 is what its spec asks for"), "{refused:?}");
+
+    let uids = |up: &Up| -> Vec<String> {
+        let pods = json(up, &["get", "pods", "-o", "json"]);
+        pods["items"].as_array().unwrap().iter().map(|pod| pod["metadata"]["uid"].to_string()).collect()
+    };
+    let before = uids(&up);
+    up.says(&["pause", "modelserving/pd"]);
+    up.says(&["restart", "modelserving/pd"]);
+    let why = testbed::eventually("it is held", std::time::Duration::from_mins(1), async || {
+        let output = up.run(&["why", "modelserving/pd", "-o", "json"]);
+        let why: Value = serde_json::from_str(&support::stdout(&output)).ok()?;
+        (why["state"] == "Paused").then_some(why)
+    });
+    let why = why.await.unwrap();
+    assert_eq!(why["next"][0], "segue resume modelserving/pd", "{why}");
+    assert_eq!(uids(&up), before, "nothing is replaced while it is held");
+    up.says(&["resume", "modelserving/pd"]);
+    up.see("every pod is another one", &["get", "pods"], |_| {
+        let now = uids(&up);
+        now.len() == 3 && now.iter().all(|uid| !before.contains(uid))
+    })
+    .await;
+    settles(&up, "one", 3).await;
+}
+
 #[tokio::test]
 async fn a_request_is_answered() {
     let up = Up::start();

@@ -4,8 +4,6 @@
 //! of without their pods, and the pods become the set's own. No pod restarts, and whoever stops in the middle begins
 //! again: what is left to do is seen from what is there.
 
-use std::fmt;
-
 use api::leaderworkerset::LeaderWorkerSet;
 use k8s_openapi::{
     api::{
@@ -14,16 +12,15 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
-use kube::{
-    Api, Client, Resource, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions, PropagationPolicy},
-    runtime::wait::{await_condition, conditions::is_deleted},
-};
-use serde::de::DeserializeOwned;
+use kube::{Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 
 use super::observe::{index, number, restarts};
-use crate::{FIELD_MANAGER, labels, owner};
+pub use crate::adopt::{Takeover, take};
+use crate::{
+    adopt::{controller, list},
+    labels, owner,
+};
 
 /// A set, and what bears its label.
 #[derive(Debug)]
@@ -36,32 +33,6 @@ pub struct Left {
     pub pods: Vec<Pod>,
     /// Its Services.
     pub services: Vec<Service>,
-}
-
-/// One thing that is written to take a set over, in the order in which it is done.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Takeover {
-    /// A `StatefulSet` is deleted without its pods.
-    Release {
-        /// Its name.
-        name: String,
-        /// Which one of that name.
-        uid: String,
-    },
-    /// A Service becomes the set's own, by this merge patch.
-    Name {
-        /// Its name.
-        name: String,
-        /// The patch; it names the uid that it is meant for.
-        patch: Value,
-    },
-    /// A pod becomes the set's own, by this merge patch.
-    Own {
-        /// Its name.
-        name: String,
-        /// The patch; it names the uid that it is meant for.
-        patch: Value,
-    },
 }
 
 impl Left {
@@ -142,16 +113,6 @@ impl Left {
     }
 }
 
-impl fmt::Display for Takeover {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Release { name, .. } => write!(f, "delete StatefulSet {name} without its pods"),
-            Self::Name { name, .. } => write!(f, "own Service {name}"),
-            Self::Own { name, .. } => write!(f, "own Pod {name}"),
-        }
-    }
-}
-
 /// The sets of a namespace, each with what bears its label.
 pub async fn look(client: &Client, namespace: &str) -> Result<Vec<Left>, kube::Error> {
     let sets: Vec<LeaderWorkerSet> = list(client, namespace, None).await?;
@@ -169,53 +130,6 @@ pub async fn look(client: &Client, namespace: &str) -> Result<Vec<Left>, kube::E
     Ok(left)
 }
 
-/// All of a kind; none where it is not served.
-async fn list<K>(client: &Client, namespace: &str, label: Option<&str>) -> Result<Vec<K>, kube::Error>
-where
-    K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
-    K: Clone + fmt::Debug + DeserializeOwned,
-{
-    let parameters = ListParams { label_selector: label.map(ToOwned::to_owned), ..ListParams::default() };
-    match Api::<K>::namespaced(client.clone(), namespace).list(&parameters).await {
-        Ok(list) => Ok(list.items),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
-        Err(error) => Err(error),
-    }
-}
-
-/// Writes one of them, and returns when it is done: a `StatefulSet` that is let go of is gone.
-pub async fn take(client: &Client, namespace: &str, write: &Takeover) -> Result<(), kube::Error> {
-    let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    match write {
-        Takeover::Release { name, uid } => release(client, namespace, name, uid).await,
-        Takeover::Name { name, patch } => {
-            let api: Api<Service> = Api::namespaced(client.clone(), namespace);
-            api.patch(name, &parameters, &Patch::Merge(patch)).await.map(drop)
-        }
-        Takeover::Own { name, patch } => {
-            let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-            api.patch(name, &parameters, &Patch::Merge(patch)).await.map(drop)
-        }
-    }
-}
-
-async fn release(client: &Client, namespace: &str, name: &str, uid: &str) -> Result<(), kube::Error> {
-    let api: Api<StatefulSet> = Api::namespaced(client.clone(), namespace);
-    let parameters = DeleteParams {
-        propagation_policy: Some(PropagationPolicy::Orphan),
-        preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
-        ..DeleteParams::default()
-    };
-    match api.delete(name, &parameters).await {
-        Ok(_) => {}
-        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-        Err(error) => return Err(error),
-    }
-    // The garbage collector takes its name off the pods first. A watch that fails is begun again by itself.
-    drop(await_condition(api, name, is_deleted(uid)).await);
-    Ok(())
-}
-
 /// Whether a pod is one that another operator made for this set and nobody has taken over: nothing is done for the set
 /// until somebody says so.
 pub(super) fn is_anothers(set: &LeaderWorkerSet, pod: &Pod) -> bool {
@@ -227,11 +141,6 @@ pub(super) fn is_anothers(set: &LeaderWorkerSet, pod: &Pod) -> bool {
 
 fn place(pod: &Pod) -> Option<(u32, u32)> {
     number(pod, labels::GROUP_INDEX).zip(index(pod))
-}
-
-fn controller(object: &impl Resource) -> Option<&OwnerReference> {
-    let owners = object.meta().owner_references.as_deref().unwrap_or_default();
-    owners.iter().find(|owner| owner.controller == Some(true))
 }
 
 #[cfg(test)]
@@ -294,6 +203,7 @@ mod tests {
                 Takeover::Release { name, .. } | Takeover::Name { name, .. } | Takeover::Own { name, .. } => {
                     name.as_str()
                 }
+                Takeover::Store { .. } => "a revision",
             })
             .collect();
         assert_eq!(names, ["x", "x-0", "x", "x-0", "x-0-1"]);

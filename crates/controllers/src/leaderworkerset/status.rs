@@ -21,7 +21,7 @@ use super::{
     Decision,
     observe::{Group, LEADER_PATIENCE, Observed},
 };
-use crate::{conditions, count, int, labels, runtime::timestamp};
+use crate::{conditions, count, int, labels, runtime::timestamp, sentence};
 
 /// Groups that are told of one by one. Those beyond are counted.
 const MOST_GROUPS: usize = 128;
@@ -96,7 +96,7 @@ impl Tally {
 
 fn message(decision: &Decision) -> Option<String> {
     if !decision.set.done {
-        return Some(decision.set.reason.to_string());
+        return Some(sentence::of(&decision.set.reason));
     }
     None
 }
@@ -119,7 +119,7 @@ fn group_status(
         restarts_in_a_row: int(group.unit.history.recreations),
         served: group.unit.history.served,
         last_failure: group.record.as_ref().and_then(|record| record.last_failure.clone()),
-        message: reason.filter(|_| group.state != State::Ready).map(Reason::to_string),
+        message: reason.filter(|_| group.state != State::Ready).map(sentence::of),
     };
     for op in ops {
         match op {

@@ -1,7 +1,7 @@
 //! `ModelServing`: serving groups of roles, such as prefill and decode.
 
 mod act;
-mod blocking;
+pub mod adopt;
 mod decide;
 mod gang;
 mod observe;
@@ -10,6 +10,8 @@ mod render;
 mod revision;
 mod status;
 mod tell;
+#[cfg(test)]
+mod tests;
 mod wanted;
 
 use planner::{Time, sets::State, units};
@@ -19,7 +21,6 @@ use self::{
     observe::{Found, Observed},
 };
 use crate::{
-    labels,
     runtime::{Context, Error, Key, Next},
     unit::Look,
 };
@@ -40,13 +41,8 @@ pub(crate) async fn reconcile(context: &Context, key: &Key) -> Result<Next, Erro
             return revision::store(context, &serving).await.map(|()| Next::default());
         }
         Found::NotAdopted(serving, pod) => {
-            let note = format!(
-                "pod {pod} was made by another operator, and is left alone; when that one is stopped, hand its pods over: \
-                 kubectl annotate pods -l {}={} {}=0",
-                labels::SERVING_NAME,
-                key.name,
-                labels::INCARNATION
-            );
+            let note =
+                format!("another operator made pod {pod}: nothing is done until `segue adopt {}`", key.name);
             context.tell(serving.as_ref(), true, "NotAdopted", note).await;
             return Ok(Next::default());
         }

@@ -21,14 +21,14 @@ use planner::{
 };
 
 use super::{
-    blocking, gang,
+    gang,
     render::group_name,
     revision::{self, Revisions, Template},
     status,
     wanted::Wanted,
 };
 use crate::{
-    count, labels, nodes,
+    blocking, count, labels, nodes,
     runtime::{Error, Key, moment},
     unit::{self, Gate, Look, Memory},
 };
@@ -322,7 +322,9 @@ impl Reading<'_> {
             && !pods.is_empty()
             && unit.history.incarnation < restarts;
         Replica {
-            blocking: blocking::of(&pods, self.serving, self.look.now).filter(|_| state != State::Ready),
+            // What goes is not waited for to be Ready.
+            blocking: blocking::of(&pods, self.look.now)
+                .filter(|_| matches!(state, State::Starting | State::Lapsed)),
             since: gate.or(made).unwrap_or_default(),
             hash,
             spec,
@@ -433,7 +435,7 @@ fn has_failed(pod: &Pod) -> bool {
 
 /// Whether another operator made a pod, and nobody has handed it over: every pod of ours says for which incarnation it was
 /// made.
-fn is_anothers(pod: &Pod) -> bool {
+pub(super) fn is_anothers(pod: &Pod) -> bool {
     !pod.annotations().contains_key(labels::INCARNATION) && pod.metadata.deletion_timestamp.is_none()
 }
 

@@ -137,19 +137,36 @@ pub(super) async fn store(context: &Context, serving: &ModelServing) -> Result<(
         .find(|key| !names.contains(&name(key)))
         .unwrap_or_default();
     let object = Key::of(serving).beside(name(&key));
-    let body = json!({
+    context.create::<ControllerRevision>(&object, &uid, &stored(serving, &key, newest + 1)).await
+}
+
+/// The wanted roles as a revision of this key.
+pub(super) fn stored(serving: &ModelServing, key: &str, number: i64) -> Value {
+    json!({
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
         "metadata": {
-            "name": object.name,
-            "namespace": object.namespace,
+            "name": format!("{}-{key}", serving.name_any()),
+            "namespace": serving.namespace(),
             "labels": {labels::SERVING_NAME: serving.name_any(), labels::SERVING_REVISION: key},
             "ownerReferences": [owner(serving)],
         },
         "data": {"data": serving.spec.template.roles},
-        "revision": newest + 1,
-    });
-    context.create::<ControllerRevision>(&object, &uid, &body).await
+        "revision": number,
+    })
+}
+
+/// Whether a stored revision can be read.
+pub(super) fn readable(stored: &ControllerRevision) -> Result<(), Error> {
+    template(stored, UNKNOWN).map(drop)
+}
+
+/// Whether a role is made from the same in a stored revision and in the spec.
+pub(super) fn is_same_role(stored: &ControllerRevision, serving: &ModelServing, role: &str) -> bool {
+    let wanted = serving.spec.template.roles.iter().find(|it| it.name == role);
+    let wanted = wanted.and_then(|role| hash(role).ok());
+    let stored = template(stored, UNKNOWN).ok();
+    wanted.is_some() && stored.as_ref().and_then(|stored| stored.hash(role)) == wanted.as_ref()
 }
 
 /// Forgets revisions that nothing is made from, the oldest first, beyond those that are kept.

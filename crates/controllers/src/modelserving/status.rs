@@ -15,13 +15,12 @@ use planner::{
 };
 
 use super::{
-    blocking,
     decide::{Decision, GroupDecision, is_running},
     observe::{Group, Id, Observed, Replica},
     plugin,
     wanted::By,
 };
-use crate::{conditions, int, labels, runtime::timestamp, unit};
+use crate::{blocking, conditions, int, labels, runtime::timestamp, sentence, unit};
 
 /// Groups that are told of one by one. Those beyond are counted.
 pub(super) const MOST_GROUPS: usize = 128;
@@ -49,7 +48,7 @@ pub(super) fn status(observed: &Observed, decision: &Decision, now: Time) -> Mod
         current_revision: Some(came_from.clone()),
         update_revision: Some(target.clone()),
         label_selector: selector(serving),
-        message: (!decision.done).then(|| cut(&decision.reason.to_string(), 1024)),
+        message: (!decision.done).then(|| cut(&sentence::of(&decision.reason), 1024)),
         roles: roles(observed),
         groups: told.take(MOST_GROUPS).collect(),
         conditions: before.conditions,
@@ -217,8 +216,8 @@ fn is_steady(group: &Group, decided: &GroupDecision) -> bool {
 fn message(group: &Group, decided: &GroupDecision) -> String {
     let held = decided.units.iter().find(|(_, (_, reason))| reason.code == "BackingOff");
     match held.filter(|_| !group.leaving) {
-        Some((id, (_, reason))) => format!("{}; {id}: {reason}", decided.reason.what),
-        None => decided.reason.to_string(),
+        Some((id, (_, reason))) => format!("{}; {id}: {}", decided.reason.what, sentence::of(reason)),
+        None => sentence::of(&decided.reason),
     }
 }
 
@@ -256,7 +255,7 @@ fn replica_status(id: &Id, replica: &Replica, decided: &GroupDecision, now: Time
         restarts_in_a_row: record.map_or(0, |record| record.restarts_in_a_row),
         served: replica.unit.history.served,
         last_failure: record.and_then(|record| record.last_failure.clone()),
-        message: reason.filter(|_| replica.state != State::Ready).map(|why| cut(&why.to_string(), 512)),
+        message: reason.filter(|_| replica.state != State::Ready).map(|why| cut(&sentence::of(why), 512)),
     };
     for op in ops {
         match op {
@@ -375,7 +374,7 @@ fn unseen(observed: &Observed, now: Time) -> Option<String> {
     let replicas = observed.groups.values().flat_map(|group| group.replicas.values());
     let pods = replicas.flat_map(|replica| &replica.pods);
     let mut unseen = pods.filter_map(|pod| {
-        let why = blocking::unseen(pod, &observed.serving, now)?;
+        let why = blocking::unseen(pod, now)?;
         Some(format!("pod {}: {why}; spec.schedulerName names the scheduler of every pod", pod.name_any()))
     });
     unseen.next()

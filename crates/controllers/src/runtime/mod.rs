@@ -151,6 +151,19 @@ impl Context {
     }
 }
 
+#[cfg(test)]
+impl Context {
+    /// One that knows nothing yet, and that nobody runs.
+    pub(crate) fn fresh(client: Client, settings: Settings) -> Self {
+        Self::new(client, settings, Arc::new(crate::Nothing::default()))
+    }
+
+    /// Learns of an object as by a watch.
+    pub(crate) fn hear<K: Followed>(&self, object: K, gone: bool) {
+        self.learned(if gone { News::Gone(object) } else { News::Here(object) });
+    }
+}
+
 /// A moment as the API writes it.
 pub(crate) fn timestamp(time: Time) -> Timestamp {
     let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);

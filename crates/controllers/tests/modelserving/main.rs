@@ -1,6 +1,7 @@
 //! Serving groups of roles on the embedded API, with a kubelet that runs nothing.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod adoption;
 mod gang;
 mod kind;
 mod kit;

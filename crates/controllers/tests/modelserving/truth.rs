@@ -3,7 +3,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::PostParams};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     kit::{self, serving, settled, status},
@@ -140,67 +140,124 @@ async fn why_a_pod_is_not_ready_is_told() {
         .await;
 }
 
-/// What Kthena made is left alone until it is handed over, and then taken over without a restart: its hashes are not ours,
-/// so what its revision has in it counts.
+/// On a node: a pod that has none goes as soon as it is told to.
+fn placed(mut serving: Value) -> Value {
+    serving["spec"]["template"]["roles"][0]["entryTemplate"]["spec"]["nodeName"] = "n".into();
+    serving
+}
+
+/// Whole groups, of which those below the partition stay.
+fn grouped(partition: u32, max_unavailable: u32, image: &str) -> Value {
+    let mut serving = serving(3, &[("decode", 1, 0, image)]);
+    let rolling = json!({"partition": partition, "maxUnavailable": max_unavailable});
+    serving["spec"]["rolloutStrategy"] =
+        json!({"type": "ServingGroupRollingUpdate", "rollingUpdateConfiguration": rolling});
+    placed(serving)
+}
+
+/// 13: a group below the partition that does not serve is missing like any other.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_another_operator_made_is_left_alone_and_handed_over_without_a_restart() {
-    let mut stage = Stage::start().await;
-    stage.kill().await;
-    let serving = serving(1, &[("decode", 2, 0, "d")]);
-    stage.apply(&serving).await;
-    let uid = stage.get("ModelServing", "pd").await.unwrap()["metadata"]["uid"].clone();
-    let owner = json!([{
-        "apiVersion": "workload.serving.volcano.sh/v1alpha1", "kind": "ModelServing", "name": "pd", "uid": uid,
-        "controller": true, "blockOwnerDeletion": true,
-    }]);
-    let live = stage.get("ModelServing", "pd").await.unwrap();
+async fn a_protected_group_that_does_not_serve_counts_as_missing() {
+    let stage = Stage::start().await;
+    stage.apply(&grouped(1, 1, "one")).await;
+    settled(&stage, 3).await;
+    stage.kubelet.ready_if(|pod| kit::label(pod, "group-name") != "pd-0");
     stage
-        .apply(&json!({
-            "apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 1,
-            "metadata": {"name": "pd-6f7d8", "ownerReferences": owner, "labels": {
-                "modelserving.volcano.sh/name": "pd", "modelserving.volcano.sh/revision": "6f7d8"}},
-            "data": {"data": live["spec"]["template"]["roles"]},
-        }))
+        .eventually("one group is not available", || async {
+            (stage.observed("ModelServing", "pd").await?["availableReplicas"] == 2).then_some(())
+        })
         .await;
-    for ordinal in 0..2 {
-        stage
-            .apply(&json!({
-                "apiVersion": "v1", "kind": "Pod",
-                "metadata": {"name": format!("pd-0-decode-{ordinal}-0"), "ownerReferences": owner, "labels": {
-                    "modelserving.volcano.sh/name": "pd", "modelserving.volcano.sh/group-name": "pd-0",
-                    "modelserving.volcano.sh/role": "decode", "modelserving.volcano.sh/entry": "true",
-                    "modelserving.volcano.sh/role-id": format!("decode-{ordinal}"),
-                    "modelserving.volcano.sh/revision": "6f7d8",
-                    "modelserving.volcano.sh/role-template-hash": "c4b5d",
-                }},
-                "spec": {"containers": [{"name": "c", "image": "d"}]},
-            }))
-            .await;
+    stage.apply(&grouped(1, 1, "two")).await;
+    stage
+        .eventually("the new template is seen", || async {
+            let status = stage.observed("ModelServing", "pd").await?;
+            (status["currentRevision"] != status["updateRevision"]).then_some(())
+        })
+        .await;
+    // Quiet for longer than any wait that there is here.
+    for _ in 0..8 {
+        stage.quiet().await;
     }
+    assert!(
+        kit::images(&stage).await.values().all(|image| image == "one"),
+        "two of three may not be missing"
+    );
+    stage.kubelet.ready_if(|_| true);
+    stage
+        .eventually("the others are replaced when it serves again", || async {
+            let images = kit::images(&stage).await;
+            (images.len() == 3 && images.values().filter(|image| *image == "two").count() == 2).then_some(())
+        })
+        .await;
+}
+
+/// 14: a partition counts places, also where a group between them is away.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partition_counts_places_and_not_groups() {
+    let stage = Stage::start().await;
+    stage.apply(&grouped(2, 2, "one")).await;
+    settled(&stage, 3).await;
+    // The pod of group 0 goes, and keeps its name all the time.
+    stage.kubelet.gone_if(|pod| kit::label(pod, "group-name") != "pd-0");
+    kit::delete_pod(&stage, "pd-0-decode-0-0").await;
+    stage.apply(&grouped(2, 2, "two")).await;
+    stage
+        .eventually("the third group is replaced", || async {
+            let status = stage.observed("ModelServing", "pd").await?;
+            let images = kit::images(&stage).await;
+            (images.get("pd-2-decode-0-0")? == "two" && status["availableReplicas"] == 2).then_some(())
+        })
+        .await;
+    stage.quiet().await;
+    assert_eq!(kit::images(&stage).await["pd-1-decode-0-0"], "one");
+    let pods = kit::pods(&stage).await;
+    let goes = |pod: &&Pod| pod.metadata.deletion_timestamp.is_some();
+    assert_eq!(pods.iter().filter(goes).count(), 1, "group 0 was away all the time");
+}
+
+/// 17: a name that a predecessor still has is waited for, and taken when it is free.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_predecessor_that_takes_its_time_is_waited_for() {
+    let stage = Stage::start().await;
+    stage.apply(&placed(serving(1, &[("decode", 2, 0, "d")]))).await;
+    settled(&stage, 1).await;
     let before = kit::uids(&stage).await;
-    let version = stage.revision().await;
+    stage.kubelet.gone_if(|_| false);
+    kit::delete_pod(&stage, "pd-0-decode-1-0").await;
+    stage
+        .eventually("it is missed", || async {
+            (stage.observed("ModelServing", "pd").await?["availableReplicas"] == 0).then_some(())
+        })
+        .await;
+    stage.quiet().await;
+    assert_eq!(kit::uids(&stage).await, before, "nobody takes its name, and nothing else is touched");
+    stage.kubelet.gone_if(|_| true);
+    settled(&stage, 1).await;
+    let after = kit::uids(&stage).await;
+    assert_eq!(after["pd-0-decode-0-0"], before["pd-0-decode-0-0"]);
+    assert_ne!(after["pd-0-decode-1-0"], before["pd-0-decode-1-0"]);
+}
+
+/// 20: two controllers with memories of their own make nothing twice, and take nothing away twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_controllers_do_what_one_does() {
+    let mut stage = Stage::start().await;
+    let first = stage.running.take();
     stage.run();
-    stage
-        .eventually("it is said", || async {
-            kit::events(&stage).await.iter().any(|(reason, _)| reason == "NotAdopted").then_some(())
-        })
-        .await;
-    assert!(!stage.changed_since(version).await.iter().any(|name| name.contains("ModelServing")));
-    // One restarted while it was another's.
-    stage
-        .eventually("it runs", || async {
-            let pods = kit::pods(&stage).await;
-            let runs = |pod: &Pod| pod.status.as_ref().is_some_and(|it| it.container_statuses.is_some());
-            pods.iter().all(runs).then_some(())
-        })
-        .await;
-    stage.fail("pd-0-decode-1-0").await;
-    let pods: Api<Pod> = Api::default_namespaced(stage.client.clone());
-    for name in before.keys() {
-        let mark = json!({"metadata": {"annotations": {"segue.dev/incarnation": "0"}}});
-        let merge = kube::api::Patch::Merge(mark);
-        pods.patch(name, &kube::api::PatchParams::default(), &merge).await.unwrap();
-    }
-    let told = settled(&stage, 1).await;
-    assert_eq!((kit::uids(&stage).await, &told["updateRevision"]), (before, &json!("6f7d8")));
+    stage.apply(&kit::pd("one", "one")).await;
+    settled(&stage, 1).await;
+    let watching = kit::watch(&stage).await;
+    stage.apply(&kit::pd("two", "two")).await;
+    settled(&stage, 1).await;
+    let history = watching.end().await;
+    history.is_clean();
+    let mut made: Vec<&String> = history.made.iter().map(|(name, _)| name).collect();
+    made.sort();
+    made.dedup();
+    assert_eq!((made.len(), history.made.len()), (8, 8), "each replica once: {:?}", history.made);
+    assert!(
+        history.fewest_of("pd-0", "decode") >= 3 && history.fewest_of("pd-0", "prefill") >= 3,
+        "{history:?}"
+    );
+    drop(first);
 }

@@ -156,6 +156,10 @@ fn right(&(place, group, resource, verbs, why): &Row) -> Right {
 /// Never two operators on one object: the others are looked for, by name.
 fn others_are_seen(kinds: &[&Kind]) -> Vec<Right> {
     let others: Vec<_> = others::of(kinds).collect();
+    // No names would mean all of them.
+    if others.is_empty() {
+        return Vec::new();
+    }
     let leases = others.iter().map(|other| other.lease.to_owned()).collect();
     let services = others.iter().map(|other| other.webhook_service.to_owned()).collect();
     let registered = "admissionregistration.k8s.io";

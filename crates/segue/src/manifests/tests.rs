@@ -52,6 +52,14 @@ fn no_right_is_a_wildcard_and_none_is_given_twice() {
     }
 }
 
+/// Of a kind whose other operators are not known by name, nothing is asked about them.
+#[test]
+fn whoever_is_known_by_name_is_the_only_one_who_is_looked_for() {
+    let rights = granted(&objects(&["--kinds", "modelserving", "--without-webhooks", "--namespaces", "a"]));
+    let cluster: Vec<&String> = rights.iter().filter(|right| right.starts_with('*')).collect();
+    assert_eq!(cluster, ["* /nodes list", "* /nodes watch"]);
+}
+
 #[test]
 fn in_namespaces_only_nodes_and_names_are_read_in_the_whole_cluster() {
     let everywhere = granted(&objects(&[]));

@@ -15,6 +15,7 @@ mod object;
 pub(crate) mod rollout;
 mod stream;
 mod table;
+pub(crate) mod why;
 
 pub(crate) use self::client::{Connected, Reach};
 use self::{client::Cluster, failure::Failure};

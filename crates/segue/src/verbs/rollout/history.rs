@@ -1,7 +1,7 @@
 use clap::Args as ClapArgs;
 use serde_json::{Value, json};
 
-use super::Subject;
+use super::{KINDS, Subject};
 use crate::{
     output::{self, Answer, Error, Format},
     verbs::{Reach, failure::Failure},
@@ -11,7 +11,7 @@ use crate::{
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   segue history leaderworkerset/ray
-  segue history lws/ray -n serving -o json
+  segue history modelserving/pd -n serving -o json
 
 `wanted` is what the spec asks for, `current` what it comes from; between the two an update is under way.")]
 pub(crate) struct Args {
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
 }
 
 async fn show(args: &Args) -> Result<Answer, Failure> {
-    let subject = Subject::find(&args.reach, &args.what).await?;
+    let subject = Subject::find(&args.reach, &args.what, &KINDS).await?;
     let rows: Vec<Value> = subject
         .revisions()
         .await?
@@ -45,7 +45,7 @@ async fn show(args: &Args) -> Result<Answer, Failure> {
                 "key": revision.key,
                 "is": marks,
                 "stored": revision.stored,
-                "images": revision.images(),
+                "images": revision.images(subject.shape()),
             })
         })
         .collect();

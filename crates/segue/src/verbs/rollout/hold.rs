@@ -1,7 +1,7 @@
 use clap::Args as ClapArgs;
 use serde_json::{Value, json};
 
-use super::{Subject, set::HELD};
+use super::{HELD, KINDS, Subject};
 use crate::{
     output::{Answer, Error, Format, Report},
     verbs::{Reach, failure::Failure},
@@ -11,10 +11,11 @@ use crate::{
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   segue pause leaderworkerset/ray
-  segue resume leaderworkerset/ray
+  segue resume modelserving/pd
 
-A set is held by its partition: what is of the old revision stays, what is of the new one stays too, and groups that fail are
-made again as they were.")]
+It is held by the partition of its groups: what is of the old revision stays, what is of the new one stays too, and what
+fails is made again as it was. A ModelServing whose roles are updated by themselves (RoleRollingUpdate) has a partition for
+each role, and cannot be held so.")]
 pub(crate) struct Args {
     /// KIND/NAME
     #[arg(value_name = "KIND/NAME", required = true)]
@@ -33,42 +34,46 @@ pub(crate) fn resume(args: &Args) -> Result<Answer, Error> {
     crate::verbs::run(change(args, released, "goes on"))
 }
 
-async fn change(
-    args: &Args,
-    patch: fn(&Value) -> Result<Value, &'static str>,
-    what: &str,
-) -> Result<Answer, Failure> {
-    let subject = Subject::find(&args.reach, &args.what).await?;
+type Change = fn(&Value, &str) -> Result<Value, String>;
+
+async fn change(args: &Args, patch: Change, what: &str) -> Result<Answer, Failure> {
+    let subject = Subject::find(&args.reach, &args.what, &KINDS).await?;
     let title = subject.target.title();
-    let patch = patch(&subject.object).map_err(|why| Failure::Refused(format!("{title}: {why}")))?;
-    subject.change(patch).await?;
+    let patch = patch(&subject.object, subject.shape().rolls);
+    subject.change(patch.map_err(|why| Failure::Refused(format!("{title}: {why}")))?).await?;
     let mut report = Report::new(args.output);
     report.done(&title, what, "")?;
     Ok(report.finish()?)
 }
 
 /// No group has a place that high: none is replaced.
-fn held(set: &Value) -> Result<Value, &'static str> {
-    if set["metadata"]["annotations"][HELD].is_string() {
-        return Err("it is held already; `segue resume` lets it go on");
+fn held(object: &Value, rolls: &str) -> Result<Value, String> {
+    if object["metadata"]["annotations"][HELD].is_string() {
+        return Err("it is held already; `segue resume` lets it go on".to_owned());
     }
-    let spec = &set["spec"];
-    let partition = &spec["rolloutStrategy"]["rollingUpdateConfiguration"]["partition"];
-    let before = partition.as_u64().unwrap_or_default();
+    let (spec, strategy) = (&object["spec"], &object["spec"]["rolloutStrategy"]);
+    let ty = strategy["type"].as_str().unwrap_or(rolls);
+    if ty != rolls {
+        return Err(format!("it is updated by {ty}; set the partition of each role in spec.template.roles"));
+    }
+    let partition = &strategy["rollingUpdateConfiguration"]["partition"];
+    let before = if partition.is_null() { json!(0) } else { partition.clone() };
     let replicas = spec["replicas"].as_u64().unwrap_or(1);
-    Ok(change_partition(replicas.max(before), Some(&before.to_string())))
+    let all = replicas.max(before.as_u64().unwrap_or_default());
+    Ok(change_partition(&json!(all), Some(&before.to_string()), rolls))
 }
 
-fn released(set: &Value) -> Result<Value, &'static str> {
-    let before = set["metadata"]["annotations"][HELD].as_str().and_then(|text| text.parse().ok());
-    before.map(|before| change_partition(before, None)).ok_or("it is not held")
+fn released(object: &Value, rolls: &str) -> Result<Value, String> {
+    let before = object["metadata"]["annotations"][HELD].as_str();
+    let before: Option<Value> = before.and_then(|text| serde_json::from_str(text).ok());
+    before.map(|before| change_partition(&before, None, rolls)).ok_or_else(|| "it is not held".to_owned())
 }
 
-fn change_partition(partition: u64, remembered: Option<&str>) -> Value {
+fn change_partition(partition: &Value, remembered: Option<&str>, rolls: &str) -> Value {
     json!({
         "metadata": {"annotations": {HELD: remembered}},
         "spec": {"rolloutStrategy": {
-            "type": "RollingUpdate", "rollingUpdateConfiguration": {"partition": partition},
+            "type": rolls, "rollingUpdateConfiguration": {"partition": partition},
         }},
     })
 }
@@ -77,20 +82,30 @@ fn change_partition(partition: u64, remembered: Option<&str>) -> Value {
 mod tests {
     use super::*;
 
+    fn partition(patch: &Value) -> Value {
+        patch["spec"]["rolloutStrategy"]["rollingUpdateConfiguration"]["partition"].clone()
+    }
+
     #[test]
     fn what_is_held_goes_on_where_it_was() {
-        let mut set = json!({"metadata": {"annotations": {}}, "spec": {"replicas": 3, "rolloutStrategy": {
-            "rollingUpdateConfiguration": {"partition": 1},
-        }}});
-        let patch = held(&set).unwrap();
-        let partition = |patch: &Value| {
-            patch["spec"]["rolloutStrategy"]["rollingUpdateConfiguration"]["partition"].clone()
-        };
-        assert_eq!(partition(&patch), json!(3));
-        assert!(released(&set).is_err());
-        set["metadata"]["annotations"][HELD] = patch["metadata"]["annotations"][HELD].clone();
-        assert!(held(&set).is_err());
-        let patch = released(&set).unwrap();
-        assert_eq!((partition(&patch), &patch["metadata"]["annotations"][HELD]), (json!(1), &Value::Null));
+        for before in [json!(1), json!("50%"), json!(7)] {
+            let mut object = json!({"metadata": {"annotations": {}}, "spec": {"replicas": 3, "rolloutStrategy": {
+                "rollingUpdateConfiguration": {"partition": before},
+            }}});
+            let patch = held(&object, "Rolls").unwrap();
+            assert_eq!(partition(&patch), json!(before.as_u64().unwrap_or(3).max(3)));
+            assert!(released(&object, "Rolls").is_err());
+            object["metadata"]["annotations"][HELD] = patch["metadata"]["annotations"][HELD].clone();
+            assert!(held(&object, "Rolls").is_err());
+            let patch = released(&object, "Rolls").unwrap();
+            assert_eq!((partition(&patch), &patch["metadata"]["annotations"][HELD]), (before, &Value::Null));
+        }
+    }
+
+    #[test]
+    fn roles_that_are_updated_by_themselves_have_partitions_of_their_own() {
+        let roles = json!({"spec": {"rolloutStrategy": {"type": "RoleRollingUpdate"}}});
+        let why = held(&roles, "ServingGroupRollingUpdate").unwrap_err();
+        assert!(why.contains("RoleRollingUpdate") && why.contains("spec.template.roles"), "{why}");
     }
 }

@@ -7,6 +7,8 @@ pub(crate) mod history;
 pub(crate) mod hold;
 pub(crate) mod restart;
 pub(crate) mod retry;
+mod revision;
+mod serving;
 mod set;
 pub(crate) mod undo;
 
@@ -19,25 +21,49 @@ use super::{
     object::{Named, Target},
 };
 
+/// The annotation by which an object remembers its partition while it is held.
+pub(super) const HELD: &str = "segue.dev/partition-before-pause";
+
+/// What the verbs have to know of a kind.
+struct Shape {
+    kind: &'static str,
+    /// The labels of its revisions: whose they are, and their key.
+    name_label: &'static str,
+    revision_label: &'static str,
+    /// The templates of pods in a revision.
+    pods: fn(&Value) -> Vec<&Value>,
+    /// The change of the spec that goes back to a revision.
+    back: fn(data: &Value, live: &Value) -> Value,
+    /// The change of the spec that lays this over every template of pods.
+    marked: fn(live: &Value, mark: &Value) -> Value,
+    /// The type of rollout that a partition of groups holds.
+    rolls: &'static str,
+}
+
+static SHAPES: [&Shape; 2] = [&set::SHAPE, &serving::SHAPE];
+
+/// The kinds that have revisions and can be held.
+const KINDS: [&str; 2] = ["LeaderWorkerSet", "ModelServing"];
+
 /// One object that a person named.
-struct Subject {
-    cluster: Cluster,
-    target: Target,
-    object: Value,
+pub(super) struct Subject {
+    pub cluster: Cluster,
+    pub target: Target,
+    pub object: Value,
 }
 
 impl Subject {
-    /// Finds it; so far only sets can be asked.
-    async fn find(reach: &Reach, words: &[String]) -> Result<Self, Failure> {
+    /// Finds it, if it is of one of these kinds.
+    pub async fn find(reach: &Reach, words: &[String], kinds: &[&str]) -> Result<Self, Failure> {
         let named = Named::read(words)?;
         let [Named { kind, name: Some(name) }] = &named[..] else {
-            return Err(Failure::usage("name one object, as in leaderworkerset/ray"));
+            return Err(Failure::usage("name one object, as in modelserving/pd"));
         };
         let cluster = Cluster::reach(reach).await?;
         let served = cluster.kind_called(kind).await?;
-        if served.kind != "LeaderWorkerSet" {
-            let kind = served.kind;
-            return Err(Failure::usage(format!("{kind} does not know this yet; LeaderWorkerSet does")));
+        if !kinds.contains(&served.kind.as_str()) {
+            let (kind, kinds) = (served.kind, kinds.join(", "));
+            return Err(Failure::usage(format!("{kind} cannot be asked this; these can: {kinds}")));
         }
         let target = Target { served, namespace: cluster.namespace.clone(), name: name.clone() };
         let answered = cluster.ask(Ask::get(target.path())).await?;
@@ -45,6 +71,10 @@ impl Subject {
             return Err(Failure::Refused(format!("{}: there is none{}", target.title(), target.place())));
         }
         Ok(Self { object: answered.granted()?, cluster, target })
+    }
+
+    fn shape(&self) -> &'static Shape {
+        SHAPES.into_iter().find(|shape| shape.kind == self.target.served.kind).unwrap_or(&set::SHAPE)
     }
 
     /// Changes it, if it is still as it was found.

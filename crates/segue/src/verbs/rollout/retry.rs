@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
 }
 
 async fn ask(args: &Args) -> Result<Answer, Failure> {
-    let subject = Subject::find(&args.reach, &args.what).await?;
+    let subject = Subject::find(&args.reach, &args.what, &["LeaderWorkerSet"]).await?;
     let title = subject.target.title();
     if is_unanswered(&subject.object["metadata"]["annotations"]) {
         return Err(Failure::Refused(format!(

@@ -1,6 +1,6 @@
 use clap::Args as ClapArgs;
 
-use super::{Subject, set::Revision};
+use super::{KINDS, Subject, revision::Revision};
 use crate::{
     output::{Answer, Error, Format, Report},
     verbs::{Reach, failure::Failure},
@@ -10,10 +10,11 @@ use crate::{
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   segue undo leaderworkerset/ray
-  segue undo lws/ray --to 3
+  segue undo modelserving/pd --to 3
 
 Without --to: while an update is under way, back to where it comes from; else to the revision before. `segue history` lists
-them. It is rolled out within the budget of the object, as any change. Where manifests come from a repository, change them
+them. Templates go back, and numbers of replicas stay. It is rolled out within the budget of the object and by its steps, as
+any change. Where manifests come from a repository, change them
 there, too: they would be applied again. Who applies them is told that these fields were changed, and takes them back with
 --force-conflicts.")]
 pub(crate) struct Args {
@@ -34,12 +35,13 @@ pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
 }
 
 async fn go_back(args: &Args) -> Result<Answer, Failure> {
-    let subject = Subject::find(&args.reach, &args.what).await?;
+    let subject = Subject::find(&args.reach, &args.what, &KINDS).await?;
     let title = subject.target.title();
     let revisions = subject.revisions().await?;
     let chosen = choose(&revisions, args.to, subject.wanted_key(), subject.current_key());
     let revision = chosen.map_err(|why| Failure::Refused(format!("{title}: {why}")))?;
-    subject.change(revision.patch(&subject.object)).await?;
+    let patch = (subject.shape().back)(&revision.data, &subject.object);
+    subject.change(patch).await?;
     let mut report = Report::new(args.output);
     report.done(&title, &format!("goes back to revision {}", revision.number), "")?;
     Ok(report.finish()?)

@@ -1,26 +1,48 @@
-//! Which pod keeps a replica from being Ready, and why.
+//! What keeps pods from serving.
 
 use std::{sync::Arc, time::Duration};
 
-use api::modelserving::ModelServing;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt;
 use planner::{Time, roles::Blocking};
 
-use crate::{runtime::moment, unit};
+use crate::{
+    runtime::moment,
+    unit::{self, Gate},
+};
 
 /// How long a scheduler may take to look at a pod before it is said that there is none.
 const UNSEEN: Duration = Duration::from_secs(30);
 
 /// The first pod that cannot serve, and what is known of why.
-pub(super) fn of(pods: &[Arc<Pod>], serving: &ModelServing, now: Time) -> Option<Blocking> {
+pub(crate) fn of(pods: &[Arc<Pod>], now: Time) -> Option<Blocking> {
     let pod = pods.iter().find(|pod| !unit::can_serve(pod))?;
-    let why = why(pod, serving, now).chars().take(400).collect();
+    let why = why(pod, now).chars().take(400).collect();
     Some(Blocking { pod: pod.name_any(), why })
 }
 
-fn why(pod: &Pod, serving: &ModelServing, now: Time) -> String {
-    if let Some(unseen) = unseen(pod, serving, now) {
+/// Why a pod does not serve, for people; nothing if it does.
+pub fn not_ready(pod: &Pod, now: Time) -> Option<String> {
+    if pod.metadata.deletion_timestamp.is_some() {
+        return Some("it was told to go, and ends".to_owned());
+    }
+    if !unit::can_serve(pod) {
+        return Some(why(pod, now));
+    }
+    if unit::is_true(unit::condition(pod, "Ready")) {
+        return None;
+    }
+    let leaves = Gate::of(Some(pod)).is_some_and(|gate| gate.is_leaving());
+    let waits = if leaves {
+        "it leaves service, and finishes its requests"
+    } else {
+        "it could serve, and waits for the pods that it serves with"
+    };
+    Some(waits.to_owned())
+}
+
+fn why(pod: &Pod, now: Time) -> String {
+    if let Some(unseen) = unseen(pod, now) {
         return unseen;
     }
     let unscheduled = unit::condition(pod, "PodScheduled").filter(|it| it.status == "False");
@@ -38,17 +60,17 @@ fn why(pod: &Pod, serving: &ModelServing, now: Time) -> String {
 }
 
 /// Nobody has looked at a pod for so long that nobody will.
-pub(super) fn unseen(pod: &Pod, serving: &ModelServing, now: Time) -> Option<String> {
+pub(crate) fn unseen(pod: &Pod, now: Time) -> Option<String> {
     let made = moment(pod.metadata.creation_timestamp.as_ref()?.0);
-    let placed = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
-    let looked_at = placed || pod.status.as_ref().is_some_and(|status| status.pod_ip.is_some());
+    let spec = pod.spec.as_ref()?;
+    let looked_at = spec.node_name.is_some() || pod.status.as_ref().is_some_and(|it| it.pod_ip.is_some());
     let is_new = looked_at || unit::condition(pod, "PodScheduled").is_some() || now < made + UNSEEN;
-    let name = &serving.spec.scheduler_name;
+    let name = spec.scheduler_name.as_deref().unwrap_or("default-scheduler");
     (!is_new).then(|| format!("no scheduler called {name} has looked at it; does one run here?"))
 }
 
 /// When it is known whether anybody looks at a pod.
-pub(super) fn known_at(pod: &Pod) -> Option<Time> {
+pub(crate) fn known_at(pod: &Pod) -> Option<Time> {
     let made = moment(pod.metadata.creation_timestamp.as_ref()?.0);
     unit::condition(pod, "PodScheduled").is_none().then(|| made + UNSEEN)
 }
@@ -74,19 +96,27 @@ mod tests {
     fn pod(status: &Value) -> Arc<Pod> {
         let pod = json!({
             "metadata": {"name": "p", "creationTimestamp": "1970-01-01T00:00:10Z"},
-            "spec": {"containers": []},
+            "spec": {"containers": [], "schedulerName": "volcano"},
             "status": status,
         });
         Arc::new(serde_json::from_value(pod).unwrap())
     }
 
     fn told(status: &Value, now: u64) -> Option<String> {
-        let serving = json!({
-            "metadata": {"name": "pd"},
-            "spec": {"schedulerName": "volcano", "template": {"roles": []}},
-        });
-        let serving = serde_json::from_value(serving).unwrap();
-        of(&[pod(status)], &serving, Duration::from_secs(now)).map(|blocking| blocking.why)
+        of(&[pod(status)], Duration::from_secs(now)).map(|blocking| blocking.why)
+    }
+
+    #[test]
+    fn a_pod_that_could_serve_says_what_it_waits_for() {
+        let gate = |reason: &str| {
+            let gate = json!({"type": "segue.dev/in-service", "status": "False", "reason": reason});
+            let pod = pod(&json!({"conditions": [{"type": "ContainersReady", "status": "True"}, gate]}));
+            not_ready(&pod, Duration::from_secs(99)).unwrap()
+        };
+        assert_eq!(gate("Leaving"), "it leaves service, and finishes its requests");
+        assert_eq!(gate("Waits"), "it could serve, and waits for the pods that it serves with");
+        let serves = ["ContainersReady", "Ready"].map(|ty| json!({"type": ty, "status": "True"}));
+        assert_eq!(not_ready(&pod(&json!({"conditions": serves})), Duration::from_secs(99)), None);
     }
 
     #[test]

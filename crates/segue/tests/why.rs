@@ -1,0 +1,96 @@
+//! What an object waits for, asked of a `segue up`, as a person does it.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod support;
+
+use serde_json::Value;
+
+use self::support::up::Up;
+
+/// Two roles and a canary of each; a decode that is not ready never is.
+fn serving(image: &str, ready: bool) -> String {
+    let pod = |image: &str, ready: bool| {
+        let probe = if ready { "\"true\"" } else { "\"false\"" };
+        format!(
+            "{{spec: {{terminationGracePeriodSeconds: 1, containers: [{{name: c, image: {image}, \
+             command: [sh, -c, exec sleep 1000], \
+             readinessProbe: {{periodSeconds: 1, exec: {{command: [{probe}]}}}}}}]}}}}"
+        )
+    };
+    format!(
+        "apiVersion: workload.serving.volcano.sh/v1alpha1\nkind: ModelServing\n\
+         metadata: {{name: pd, annotations: {{segue.dev/settle-seconds: '0', segue.dev/drain-seconds: '0'}}}}\n\
+         spec:\n  replicas: 1\n  schedulerName: default-scheduler\n  template:\n    roles:\n    \
+         - {{name: prefill, replicas: 1, workerReplicas: 0, entryTemplate: {}}}\n    \
+         - {{name: decode, replicas: 2, workerReplicas: 0, entryTemplate: {}}}\n  \
+         rolloutStrategy:\n    type: ServingGroupRollingUpdate\n    rollingUpdateConfiguration:\n      \
+         roleUpgrade: {{steps: [{{role: decode, updateTo: 1}}, {{role: prefill, updateTo: 100%}}]}}\n",
+        pod(image, true),
+        pod(image, ready)
+    )
+}
+
+/// Asks until the answer is of this state, and says this of what it waits for.
+async fn ask(up: &Up, what: &str, state: &str, waits_for: &str) -> Value {
+    testbed::eventually(state, std::time::Duration::from_mins(1), async || {
+        let output = up.run(&["why", what, "-o", "json"]);
+        let why: Value = serde_json::from_str(&support::stdout(&output)).ok()?;
+        assert_eq!(output.status.code(), Some(i32::from(why["state"] != "Idle")), "{why}");
+        let told = why["waits"][0]["for"].as_str().unwrap_or_default();
+        assert!(!told.contains("ended with code"), "what is replaced is not waited for: {why}");
+        let is_it = told == waits_for;
+        (why["state"] == state && is_it).then_some(why)
+    })
+    .await
+    .unwrap_or_else(|late| panic!("{late}: {}", support::stdout(&up.run(&["why", what]))))
+}
+
+#[tokio::test]
+async fn a_broken_canary_is_told_with_its_pod_its_step_and_what_to_do() {
+    let up = Up::start();
+    up.says(&["apply", "-f", &up.file("pd.yaml", &serving("one", true))]);
+    ask(&up, "modelserving/pd", "Idle", "").await;
+    assert_eq!(up.says(&["why", "modelserving/pd"]), "modelserving/pd has nothing left to do\n");
+
+    up.says(&["apply", "-f", &up.file("pd.yaml", &serving("two", false))]);
+    let blocked = "pod pd-0-decode-1-0: container c is not ready";
+    let why = ask(&up, "modelserving/pd", "Stalled", blocked).await;
+    let wait = &why["waits"][0];
+    assert_eq!(wait["what"], "group 0, step 1 of 2: 0 of 1 decode updated and Ready", "{why}");
+    assert_eq!(wait["pod"], "pd-0-decode-1-0", "{why}");
+    assert!(wait["since"].is_string() && wait["then"].is_string() && wait["until"].is_null(), "{why}");
+    assert_eq!(why["conditions"][0]["type"], "Stalled", "{why}");
+    let reasons: Vec<&Value> = why["events"].as_array().unwrap().iter().map(|it| &it["reason"]).collect();
+    assert!(reasons.contains(&&"StepEntered".into()), "{why}");
+
+    let output = up.run(&["why", "modelserving/pd"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = support::stdout(&output);
+    let expected = [
+        "modelserving/pd waits\n",
+        "waits for pod pd-0-decode-1-0: container c is not ready",
+        "until     it happens",
+        "Pods that do not serve",
+        "segue logs pd-0-decode-1-0",
+    ];
+    for line in expected {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn a_set_is_asked_in_the_same_way_and_what_cannot_be_asked_is_said() {
+    let up = Up::start();
+    up.says(&["apply", "-f", "examples/lws-startup-policy/processes.yaml"]);
+    let why = ask(&up, "lws/chat", "Working", "").await;
+    assert!(!why["waits"][0]["what"].as_str().unwrap().is_empty(), "{why}");
+    ask(&up, "lws/chat", "Idle", "").await;
+
+    let refused = up.run(&["why", "modelserving/none"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(support::stderr(&refused).contains("there is none in namespace default"), "{refused:?}");
+    let refused = up.run(&["why", "pod/chat-0"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let told = support::stderr(&refused);
+    assert!(told.contains("ModelServing, LeaderWorkerSet, ModelDeployment"), "{told}");
+}
