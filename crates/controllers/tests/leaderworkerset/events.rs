@@ -1,6 +1,17 @@
 //! Events: the reasons of the contract, once for each thing that happens.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+};
+
+use http::{Method, Request, Response, StatusCode};
+use kube::{Client, client::Body};
+use serde_json::{Value, json};
+use tower::service_fn;
 
 use crate::{
     set,
@@ -66,4 +77,47 @@ async fn everything_that_happens_to_a_set_is_told_once() {
     let (what, _) = row("RecreateGroup", "Delete", 1, "");
     let (count, note) = stage.eventually("it is told", || async { told(&stage).await.remove(&what) }).await;
     assert!(count == 1 && note.contains("group 0"), "{note}");
+}
+
+/// Row 1.4, `FailedUpdate`: a change that the API refuses is told, once, and tried again until it is taken.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_is_refused_is_told_and_tried_again() {
+    let mut stage = Stage::start().await;
+    stage.kill().await;
+    let (api, refuses) = (stage.client.clone(), Arc::new(AtomicBool::new(true)));
+    let refusing = {
+        let refuses = Arc::clone(&refuses);
+        service_fn(move |request: Request<Body>| {
+            let path = request.uri().path();
+            let is_it = request.method() == Method::PATCH && path.ends_with("/pods/x-0");
+            let (api, refused) = (api.clone(), is_it && refuses.load(SeqCst));
+            async move {
+                if !refused {
+                    return api.send(request).await;
+                }
+                let status = json!({
+                    "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 422, "reason": "Invalid",
+                    "message": "not this one",
+                });
+                let mut answer = Response::new(Body::from(status.to_string().into_bytes()));
+                *answer.status_mut() = StatusCode::UNPROCESSABLE_ENTITY;
+                Ok(answer)
+            }
+        })
+    };
+    stage.client = Client::new(refusing, "default");
+    stage.run();
+    stage.apply(&set("x", 1, 1, "one")).await;
+    stage
+        .eventually("it was tried again", || async {
+            (stage.failures("LeaderWorkerSet", "refused") > 2).then_some(())
+        })
+        .await;
+    let events = stage.list("Event").await.into_iter().map(|it| serde_json::to_value(it).unwrap());
+    let told: Vec<Value> = events.filter(|event| event["reason"] == "FailedUpdate").collect();
+    let [event] = &told[..] else { panic!("{} events", told.len()) };
+    assert_eq!((&event["type"], &event["action"]), (&json!("Warning"), &json!("Update")));
+    assert!(event["note"].as_str().unwrap().contains("not this one"), "{event}");
+    refuses.store(false, SeqCst);
+    stage.eventually("the group is ready", ready_groups(&stage, "x", 1)).await;
 }
