@@ -4,6 +4,8 @@
 //! of without their pods, and the pods become the set's own. No pod restarts, and whoever stops in the middle begins
 //! again: what is left to do is seen from what is there.
 
+use std::time::Duration;
+
 use api::leaderworkerset::LeaderWorkerSet;
 use k8s_openapi::{
     api::{
@@ -13,6 +15,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use kube::{Client, Resource, ResourceExt};
+use planner::Time;
 use serde_json::{Value, json};
 
 use super::observe::{index, number, restarts};
@@ -20,6 +23,7 @@ pub use crate::adopt::{Takeover, take};
 use crate::{
     adopt::{controller, list},
     labels, owner,
+    runtime::moment,
 };
 
 /// A set, and what bears its label.
@@ -128,6 +132,19 @@ pub async fn look(client: &Client, namespace: &str) -> Result<Vec<Left>, kube::E
         });
     }
     Ok(left)
+}
+
+/// How the public operator is called as a writer, and for how long a write of it says that it is alive. Its Lease says
+/// so too, but it may run without one.
+const OTHER: &str = "manager";
+const ALIVE: Duration = Duration::from_secs(30);
+
+/// Until when another operator is assumed to work on a set, if it ever wrote its status.
+pub(super) fn contested_until(set: &LeaderWorkerSet) -> Option<Time> {
+    let writes = set.metadata.managed_fields.iter().flatten();
+    let theirs = writes
+        .filter(|it| it.manager.as_deref() == Some(OTHER) && it.subresource.as_deref() == Some("status"));
+    theirs.filter_map(|it| it.time.as_ref()).map(|time| moment(time.0) + ALIVE).max()
 }
 
 /// Whether a pod is one that another operator made for this set and nobody has taken over: nothing is done for the set

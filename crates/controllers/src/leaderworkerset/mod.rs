@@ -66,6 +66,13 @@ pub(crate) async fn reconcile(context: &Context, key: &Key) -> Result<Next, Erro
             context.tell(set.as_ref(), true, "NotAdopted", note).await;
             return Ok(Next::default());
         }
+        Found::Contested(set, until) => {
+            let note = "another operator has just written its status: nothing is done while it works on it; stop that one, \
+                        or give each of them namespaces of its own"
+                .to_owned();
+            context.tell(set.as_ref(), true, "AnotherOperator", note).await;
+            return Ok(Next { at: Some(until), outside: false });
+        }
         Found::Set(observed) => observed,
     };
     let decision = decide(&observed, now);

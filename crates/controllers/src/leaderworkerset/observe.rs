@@ -83,6 +83,8 @@ pub(super) enum Found {
     NewTemplate(Arc<LeaderWorkerSet>),
     /// A set that another operator runs, by one of its pods.
     Anothers(Arc<LeaderWorkerSet>, String),
+    /// A set that another operator works on now, and until when that is assumed.
+    Contested(Arc<LeaderWorkerSet>, Time),
     Set(Box<Observed>),
 }
 
@@ -99,6 +101,9 @@ pub(super) fn observe(
     let mut of_this_name = world.pods.named(&key.namespace, &format!("{}-", key.name));
     if let Some(pod) = of_this_name.find(|pod| adopt::is_anothers(set, pod)) {
         return Ok(Found::Anothers(Arc::clone(set), pod.name_any()));
+    }
+    if let Some(until) = adopt::contested_until(set).filter(|until| *until > now) {
+        return Ok(Found::Contested(Arc::clone(set), until));
     }
     let Some(revisions) = revision::known(set, world)? else {
         return Ok(Found::NewTemplate(Arc::clone(set)));

@@ -9,7 +9,12 @@ use std::{
 };
 
 use http::{Method, Request, Response, StatusCode};
-use kube::{Client, client::Body};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Client,
+    api::{Patch, PatchParams},
+    client::Body,
+};
 use serde_json::{Value, json};
 use tower::service_fn;
 
@@ -90,9 +95,9 @@ async fn a_change_that_is_refused_is_told_and_tried_again() {
         service_fn(move |request: Request<Body>| {
             let path = request.uri().path();
             let is_it = request.method() == Method::PATCH && path.ends_with("/pods/x-0");
-            let (api, refused) = (api.clone(), is_it && refuses.load(SeqCst));
+            let (api, says_no) = (api.clone(), is_it && refuses.load(SeqCst));
             async move {
-                if !refused {
+                if !says_no {
                     return api.send(request).await;
                 }
                 let status = json!({
@@ -120,4 +125,31 @@ async fn a_change_that_is_refused_is_told_and_tried_again() {
     assert!(event["note"].as_str().unwrap().contains("not this one"), "{event}");
     refuses.store(false, SeqCst);
     stage.eventually("the group is ready", ready_groups(&stage, "x", 1)).await;
+}
+
+/// Decision 3: one that runs without a Lease is seen by what it writes, and one that stopped is not waited for for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_set_that_another_operator_works_on_is_left_alone_as_long_as_it_does() {
+    let stage = Stage::start().await;
+    stage.apply(&set("x", 1, 1, "one")).await;
+    stage.eventually("the group is ready", ready_groups(&stage, "x", 1)).await;
+    stage.quiet().await;
+    let manifest = set("x", 1, 1, "two");
+    let theirs = PatchParams { field_manager: Some("manager".to_owned()), ..PatchParams::default() };
+    let status = Patch::Merge(json!({"status": {"replicas": 7}}));
+    stage.api(&manifest).patch_status("x", &theirs, &status).await.unwrap();
+    stage.apply(&manifest).await;
+    stage
+        .eventually("it is told", || async {
+            let events = stage.list("Event").await;
+            events.iter().any(|it| it.data["reason"] == "AnotherOperator").then_some(())
+        })
+        .await;
+    stage.quiet().await;
+    let image = |pods: &[Pod]| pods[0].spec.as_ref().unwrap().containers[0].image.clone().unwrap();
+    assert_eq!(image(&stage.all_pods("x").await), "one");
+    assert_eq!(stage.get("LeaderWorkerSet", "x").await.unwrap()["status"]["replicas"], 7);
+
+    stage.eventually("it goes on", updated_groups(&stage, "x", 1)).await;
+    assert_eq!(image(&stage.all_pods("x").await), "two");
 }
