@@ -274,6 +274,8 @@ pub struct RolloutStrategy {
     rule_at(".maxUnavailable", "!(self.maxUnavailable == 0 || self.maxUnavailable == '0%') || \
             (has(self.maxSurge) && self.maxSurge != 0 && self.maxSurge != '0%')",
         "'maxUnavailable is 0 and there is no maxSurge: the update could never move; raise one of them'"),
+    rule_at(".maxSurge", "!has(self.roleUpgrade) || !has(self.maxSurge) || self.maxSurge == 0 || self.maxSurge == '0%'",
+        "'maxSurge is set beside roleUpgrade: must be 0, because steps replace role replicas in the groups that there are'"),
 ]))]
 pub struct RollingUpdateConfiguration {
     /// How many groups, or what share rounded down, may be missing at once.
