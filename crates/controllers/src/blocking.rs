@@ -21,6 +21,18 @@ pub(crate) fn of(pods: &[Arc<Pod>], now: Time) -> Option<Blocking> {
     Some(Blocking { pod: pod.name_any(), why })
 }
 
+/// Whether something is wrong with a pod that cannot serve. One that only takes its time, or waits for a node, is not in
+/// trouble: nodes are made on demand, and models take minutes to load.
+pub(crate) fn is_in_trouble(pod: &Pod, now: Time) -> bool {
+    let begins = |it: &ContainerStatus| {
+        let waiting = it.state.as_ref().and_then(|state| state.waiting.as_ref());
+        waiting.is_some_and(|waiting| waiting.reason.as_deref() == Some("PodInitializing"))
+    };
+    let mut containers = unit::containers(pod);
+    !unit::can_serve(pod)
+        && (unseen(pod, now).is_some() || containers.any(|it| !begins(it) && trouble(it).is_some()))
+}
+
 /// Why a pod does not serve, for people; nothing if it does.
 pub fn not_ready(pod: &Pod, now: Time) -> Option<String> {
     if pod.metadata.deletion_timestamp.is_some() {

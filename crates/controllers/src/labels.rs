@@ -69,6 +69,8 @@ pub const RESTARTS_AT_START: &str = "segue.dev/restarts-at-start";
 pub const DRAIN_SECONDS: &str = "segue.dev/drain-seconds";
 /// Annotation of a set: how long gateways may take to notice that a group left service.
 pub const SETTLE_SECONDS: &str = "segue.dev/settle-seconds";
+/// Annotation of a ModelServing: how long a pod may take to become Ready before its step counts as stalled.
+pub const PROGRESS_SECONDS: &str = "segue.dev/progress-seconds";
 
 /// The deployment that an object belongs to.
 pub const DEPLOYMENT: &str = "segue.dev/model-deployment";

@@ -62,6 +62,11 @@ impl<'a> Gate<'a> {
     }
 }
 
+/// A time that an annotation gives in seconds.
+pub(crate) fn seconds(annotations: &BTreeMap<String, String>, name: &str) -> Option<Duration> {
+    annotations.get(name).and_then(|text| text.parse().ok()).map(Duration::from_secs)
+}
+
 impl Look<'_> {
     /// How long a unit may finish what it has, as the annotations of its owner say.
     pub(crate) fn drain(&self, annotations: &BTreeMap<String, String>) -> Drain {
@@ -69,11 +74,8 @@ impl Look<'_> {
         if !self.protections.drain {
             return Drain { settle: none, drain: none, deadline: none };
         }
-        let seconds = |annotation: &str| {
-            annotations.get(annotation).and_then(|text| text.parse().ok()).map(Duration::from_secs)
-        };
-        let drain = seconds(labels::DRAIN_SECONDS);
-        let settle = seconds(labels::SETTLE_SECONDS).unwrap_or(SETTLE);
+        let drain = seconds(annotations, labels::DRAIN_SECONDS);
+        let settle = seconds(annotations, labels::SETTLE_SECONDS).unwrap_or(SETTLE);
         Drain {
             settle: if self.protections.settle { settle } else { none },
             drain: drain.unwrap_or(none),

@@ -391,6 +391,7 @@ fn a_stall_names_the_step_and_the_pod_and_never_advances() {
     let at = |seconds| plan_group(&spec, &stuck, Turn::Admitted, NOW + Duration::from_secs(seconds));
     let plan = at(59);
     assert_eq!((plan.reason.code, plan.reason.since), ("WaitingForReady", Some(NOW)));
+    assert_eq!(plan.reason.until, Some(NOW + Duration::from_mins(1)));
     assert_eq!(
         plan.reason.what,
         "step 1 of 4 (0 of 1 decode updated and Ready) waits: \
@@ -398,6 +399,7 @@ fn a_stall_names_the_step_and_the_pod_and_never_advances() {
     );
     let late = at(60);
     assert_eq!((late.reason.code, &late.reason.what), ("StepOverdue", &plan.reason.what));
+    assert_eq!(late.reason.until, None, "nothing changes any more by time alone");
     assert_eq!((late.ops, late.step, late.done), (plan.ops, plan.step, plan.done));
 }
 

@@ -101,10 +101,12 @@ impl Pair {
 
     /// Waits until the upgrade waits at this step for this pod, and says so.
     async fn stalls(&self, step: u64, pod: &str) -> Value {
-        let stalled = eventually("a step that waits", LIMIT, async || {
+        let stalled = eventually("a step that is stalled", LIMIT, async || {
             let status = self.get(&["modelserving", "pd"])["status"].clone();
             let at = &status["groups"][0]["step"];
-            (at["index"] == step
+            let is_stalled = status["conditions"].as_array()?.iter().any(|it| it["type"] == "Stalled");
+            (is_stalled
+                && at["index"] == step
                 && at["blockingPod"] == pod
                 && at["reason"] == "container server is not ready")
                 .then_some(status)

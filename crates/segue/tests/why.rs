@@ -8,7 +8,7 @@ use serde_json::Value;
 use self::support::up::Up;
 
 /// Two roles and a canary of each; a decode that is not ready never is.
-fn serving(image: &str, ready: bool) -> String {
+fn serving(image: &str, ready: bool, patience: u32) -> String {
     let pod = |image: &str, ready: bool| {
         let probe = if ready { "\"true\"" } else { "\"false\"" };
         format!(
@@ -19,7 +19,8 @@ fn serving(image: &str, ready: bool) -> String {
     };
     format!(
         "apiVersion: workload.serving.volcano.sh/v1alpha1\nkind: ModelServing\n\
-         metadata: {{name: pd, annotations: {{segue.dev/settle-seconds: '0', segue.dev/drain-seconds: '0'}}}}\n\
+         metadata: {{name: pd, annotations: {{segue.dev/settle-seconds: '0', segue.dev/drain-seconds: '0', \
+         segue.dev/progress-seconds: '{patience}'}}}}\n\
          spec:\n  replicas: 1\n  schedulerName: default-scheduler\n  template:\n    roles:\n    \
          - {{name: prefill, replicas: 1, workerReplicas: 0, entryTemplate: {}}}\n    \
          - {{name: decode, replicas: 2, workerReplicas: 0, entryTemplate: {}}}\n  \
@@ -48,12 +49,18 @@ async fn ask(up: &Up, what: &str, state: &str, waits_for: &str) -> Value {
 #[tokio::test]
 async fn a_broken_canary_is_told_with_its_pod_its_step_and_what_to_do() {
     let up = Up::start();
-    up.says(&["apply", "-f", &up.file("pd.yaml", &serving("one", true))]);
+    up.says(&["apply", "-f", &up.file("pd.yaml", &serving("one", true, 600))]);
     ask(&up, "modelserving/pd", "Idle", "").await;
     assert_eq!(up.says(&["why", "modelserving/pd"]), "modelserving/pd has nothing left to do\n");
 
-    up.says(&["apply", "-f", &up.file("pd.yaml", &serving("two", false))]);
+    up.says(&["apply", "-f", &up.file("pd.yaml", &serving("two", false, 600))]);
     let blocked = "pod pd-0-decode-1-0: container c is not ready";
+    let why = ask(&up, "modelserving/pd", "Working", blocked).await;
+    let wait = &why["waits"][0];
+    assert!(wait["until"].is_string(), "it may still load: {why}");
+    assert_eq!(wait["then"], "the step counts as stalled, and still nothing else is replaced", "{why}");
+
+    up.says(&["apply", "-f", &up.file("pd.yaml", &serving("two", false, 1))]);
     let why = ask(&up, "modelserving/pd", "Stalled", blocked).await;
     let wait = &why["waits"][0];
     assert_eq!(wait["what"], "group 0, step 1 of 2: 0 of 1 decode updated and Ready", "{why}");

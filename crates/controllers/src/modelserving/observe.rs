@@ -95,6 +95,8 @@ pub(super) struct Replica {
     pub(super) since: Time,
     /// What keeps it from being Ready.
     pub(super) blocking: Option<Blocking>,
+    /// Something is wrong with it: it does not only take its time.
+    pub(super) in_trouble: bool,
     /// It was made for an earlier incarnation of its group.
     pub(super) outlived: bool,
     /// Its pods; the entry first.
@@ -321,7 +323,10 @@ impl Reading<'_> {
         let outlived = self.wanted.recovery == RecoveryPolicy::ServingGroupRecreate
             && !pods.is_empty()
             && unit.history.incarnation < restarts;
+        let in_trouble = unit.history.recreations > 0
+            || pods.iter().any(|pod| blocking::is_in_trouble(pod, self.look.now));
         Replica {
+            in_trouble,
             // What goes is not waited for to be Ready.
             blocking: blocking::of(&pods, self.look.now)
                 .filter(|_| matches!(state, State::Starting | State::Lapsed)),

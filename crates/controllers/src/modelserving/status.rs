@@ -20,7 +20,7 @@ use super::{
     plugin,
     wanted::By,
 };
-use crate::{blocking, conditions, int, labels, runtime::timestamp, sentence, unit};
+use crate::{blocking, conditions, count, int, labels, runtime::timestamp, sentence, unit};
 
 /// Groups that are told of one by one. Those beyond are counted.
 pub(super) const MOST_GROUPS: usize = 128;
@@ -317,7 +317,7 @@ fn set_conditions(
         conditions::set(&mut status.conditions, (ty, is, reason, message), generation, now);
     }
     let more = [
-        ("Stalled", "StepWaits", stalled(status, decision)),
+        ("Stalled", "StepWaits", stalled(status, observed, decision)),
         ("Degraded", "ReplicasFailing", failing(status)),
         ("SchedulerMissing", "NoScheduler", unseen(observed, now)),
         ("NotActedOn", "FieldsIgnored", ignored(observed)),
@@ -334,24 +334,29 @@ fn set_conditions(
     }
 }
 
-/// The first group whose step waits for a pod that is in trouble.
-fn stalled(status: &ModelServingStatus, decision: &Decision) -> Option<String> {
-    let waits = |group: &&GroupStatus| group.step.as_ref().is_some_and(|step| step.blocking_pod.is_some());
-    let group = status.groups.iter().find(waits)?;
-    let step = group.step.as_ref()?;
-    let regressed = u32::try_from(group.index).ok().and_then(|index| decision.groups.get(&index));
-    let regressed = regressed.and_then(|it| it.step.as_ref()).is_some_and(|step| step.regressed);
-    Some(format!(
-        "group {}, step {}{} ({}): {} of {} updated and Ready; pod {}: {}",
-        group.index,
-        step.index + 1,
-        if regressed { ", which was met before" } else { "" },
-        step.role,
-        step.satisfied,
-        step.required,
-        step.blocking_pod.as_deref().unwrap_or_default(),
-        step.reason.as_deref().unwrap_or_default()
-    ))
+/// The first group whose step waits for a pod that is in trouble or has had its time.
+fn stalled(status: &ModelServingStatus, observed: &Observed, decision: &Decision) -> Option<String> {
+    status.groups.iter().find_map(|group| {
+        let step = group.step.as_ref()?;
+        let pod = step.blocking_pod.as_deref()?;
+        let index = count(group.index);
+        let (seen, decided) = (observed.groups.get(&index)?, decision.groups.get(&index)?);
+        let holds = |it: &Replica| it.in_trouble && it.blocking.as_ref().is_some_and(|it| it.pod == pod);
+        let is_stalled = decided.reason.code == "StepOverdue" || seen.replicas.values().any(holds);
+        let regressed = decided.step.as_ref().is_some_and(|step| step.regressed);
+        is_stalled.then(|| {
+            format!(
+                "group {}, step {}{} ({}): {} of {} updated and Ready; pod {pod}: {}",
+                group.index,
+                step.index + 1,
+                if regressed { ", which was met before" } else { "" },
+                step.role,
+                step.satisfied,
+                step.required,
+                step.reason.as_deref().unwrap_or_default()
+            )
+        })
+    })
 }
 
 fn failing(status: &ModelServingStatus) -> Option<String> {
@@ -382,21 +387,13 @@ fn unseen(observed: &Observed, now: Time) -> Option<String> {
 
 /// Fields that are accepted and kept, and without effect.
 fn ignored(observed: &Observed) -> Option<String> {
-    let spec = &observed.serving.spec;
-    let strategy = spec.rollout_strategy.as_ref();
-    let rolling = strategy.and_then(|strategy| strategy.rolling_update_configuration.as_ref());
-    let surges =
-        rolling.is_some_and(|rolling| rolling.max_surge.is_some()) && observed.wanted.by == By::Steps;
-    let gang = spec.template.gang_policy.is_some() || spec.template.network_topology.is_some();
-    let alone = gang && !observed.is_gang;
-    let mut fields: Vec<String> = Vec::new();
-    let mut add = |is: bool, field: &str| fields.extend(is.then(|| field.to_owned()));
+    let template = &observed.serving.spec.template;
+    let gang = template.gang_policy.is_some() || template.network_topology.is_some();
     let why = "template.gangPolicy and networkTopology: pods are placed one by one, because schedulerName is not volcano \
                or Volcano is not here";
-    add(alone, why);
-    add(surges, "rollingUpdateConfiguration.maxSurge: with steps, replicas are replaced in their places");
-    add(strategy.is_some_and(|it| it.eviction_strategy.is_some()), "rolloutStrategy.evictionStrategy");
-    fields.extend(plugin::unknown(&observed.serving).map(|name| format!("plugin {name}: there is none")));
+    let alone = (gang && !observed.is_gang).then(|| why.to_owned());
+    let unknown = plugin::unknown(&observed.serving).map(|name| format!("plugin {name}: there is none"));
+    let fields: Vec<String> = alone.into_iter().chain(unknown).collect();
     (!fields.is_empty()).then(|| fields.join("; "))
 }
 

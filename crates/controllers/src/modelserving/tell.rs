@@ -48,15 +48,12 @@ fn notes(
         let note = format!("group {}: {name}: {far}", group.index);
         match earlier {
             Some(earlier) if step.index < earlier.index => notes.push((true, "StepRegressed", note)),
-            Some(earlier) if step.index == earlier.index => {
-                let blocked = step.blocking_pod.as_ref().filter(|_| step.reason != earlier.reason);
-                if let Some(pod) = blocked {
-                    let why = step.reason.as_deref().unwrap_or_default();
-                    notes.push((true, "StepWaits", format!("{note}; pod {pod}: {why}")));
-                }
-            }
+            Some(earlier) if step.index == earlier.index => {}
             _ => notes.push((false, "StepEntered", note)),
         }
+    }
+    if let Some(why) = stalled(after).filter(|why| stalled(before) != Some(*why)) {
+        notes.push((true, "StepWaits", why.to_owned()));
     }
     for group in before.groups.iter().filter(|group| group.step.is_some()) {
         let over = find(after, group.index).is_none_or(|after| after.step.is_none());
@@ -67,6 +64,11 @@ fn notes(
         }
     }
     notes
+}
+
+fn stalled(status: &ModelServingStatus) -> Option<&str> {
+    let stalled = status.conditions.iter().find(|it| it.type_ == "Stalled" && it.status == "True");
+    stalled.map(|it| it.message.as_str())
 }
 
 #[cfg(test)]
@@ -106,9 +108,18 @@ mod tests {
         assert_eq!(told(&first, &second), [(false, "StepEntered")]);
         assert_eq!(told(&second, &first), [(true, "StepRegressed")]);
         assert_eq!(told(&second, &Value::Null), [(false, "GroupUpdated")]);
-        let stuck = step(0, 0, Some("no image"));
-        assert_eq!(told(&first, &stuck), [(true, "StepWaits")]);
-        assert_eq!(told(&stuck, &stuck), []);
+        let starts = step(0, 0, Some("container c is not ready"));
+        assert_eq!(told(&first, &starts), [], "a pod that starts is no news");
+        let with = |message: &str| {
+            let mut status = status(starts.clone());
+            let stalled = json!({"type": "Stalled", "status": "True", "reason": "StepWaits", "message": message,
+                "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            status.conditions = vec![serde_json::from_value(stalled).unwrap()];
+            status
+        };
+        let (before, after) = (status(starts.clone()), with("no image"));
+        assert_eq!(notes(&before, &after, 2), [(true, "StepWaits", "no image".to_owned())]);
+        assert_eq!(notes(&after, &after, 2), []);
     }
 
     #[test]

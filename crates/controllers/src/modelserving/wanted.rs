@@ -1,15 +1,21 @@
 //! What a spec asks for, in the planner's words.
 
+use std::time::Duration;
+
 use api::modelserving::{
     ModelServing, RecoveryPolicy, Role, RoleUpgradeStep, RollingUpdateConfiguration, RolloutStrategyType,
 };
+use kube::ResourceExt;
 use planner::{
     Budget,
     roles::{GroupSpec, Recovery, RoleSpec, Step},
 };
 
 use super::revision::Revisions;
-use crate::{amount, count};
+use crate::{amount, count, labels, unit};
+
+/// How long a pod may take to become Ready before its step counts as stalled. Large models take minutes to load.
+const PROGRESS: Duration = Duration::from_mins(10);
 
 /// What is replaced at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +80,7 @@ impl Wanted {
             let budget = Budget::of(replicas, amount(surge), amount(&role.max_unavailable));
             (budget, role.partition.as_ref().map_or(0, |it| amount(it).ceil_of(replicas)))
         };
+        let progress = unit::seconds(serving.annotations(), labels::PROGRESS_SECONDS);
         let current = serving.status.as_ref().and_then(|status| status.current_revision.clone());
         let current = current.filter(|current| revisions.find(current).is_some());
         Self {
@@ -89,7 +96,7 @@ impl Wanted {
                     // Units answer their failures themselves, at their own revision.
                     RecoveryPolicy::RoleRecreate | RecoveryPolicy::None => Recovery::None,
                 },
-                deadline: None,
+                deadline: (by == By::Steps).then(|| progress.unwrap_or(PROGRESS)),
             },
             roles: spec.template.roles.iter().map(room).collect(),
             recovery: spec.recovery_policy,

@@ -138,6 +138,50 @@ async fn why_a_pod_is_not_ready_is_told() {
                 .then_some(())
         })
         .await;
+    let status = status(&stage).await;
+    assert_eq!(kit::condition(&status, "Stalled"), "True", "this does not pass by itself: {status}");
+}
+
+/// 25: a pod that only takes its time holds nobody up until its time is over, and then it does nothing but say so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_is_stalled_when_its_pod_has_had_its_time() {
+    let stage = Stage::start().await;
+    let pd = |image: &str, seconds: &str| {
+        let mut serving = kit::pd("one", image);
+        serving["metadata"]["annotations"]["segue.dev/progress-seconds"] = seconds.into();
+        serving
+    };
+    stage.apply(&pd("one", "600")).await;
+    settled(&stage, 1).await;
+    stage.kubelet.ready_if(|pod| kit::image(pod) != "two");
+    stage.apply(&pd("two", "600")).await;
+    let message = stage
+        .eventually("the step waits for the canary", || async {
+            let status = status(&stage).await;
+            let waits = status["groups"][0]["step"]["blockingPod"] == "pd-0-decode-3-0";
+            waits.then(|| status["groups"][0]["message"].as_str().unwrap_or_default().to_owned())
+        })
+        .await;
+    assert!(
+        message.contains(", until 2") && message.contains("; then the step counts as stalled"),
+        "{message}"
+    );
+    stage.quiet().await;
+    assert_eq!(kit::condition(&status(&stage).await, "Stalled"), "absent");
+    let told = kit::events(&stage).await;
+    assert!(!told.iter().any(|(reason, _)| reason == "StepWaits"), "{told:?}");
+
+    stage.apply(&pd("two", "1")).await;
+    stage
+        .eventually("the step is stalled", || async {
+            (kit::condition(&status(&stage).await, "Stalled") == "True").then_some(())
+        })
+        .await;
+    stage.quiet().await;
+    assert_eq!(kit::images(&stage).await.values().filter(|image| *image == "two").count(), 1);
+    stage.kubelet.ready_if(|_| true);
+    let status = settled(&stage, 1).await;
+    assert_eq!(kit::condition(&status, "Stalled"), "absent");
 }
 
 /// On a node: a pod that has none goes as soon as it is told to.

@@ -88,7 +88,13 @@ impl Scene<'_> {
             return reason;
         };
         let end = replica.since.saturating_add(deadline);
-        if self.now < end { reason } else { Reason { code: "StepOverdue", ..reason } }
+        if self.position.state(self.tallies).is_none() {
+            return reason;
+        }
+        if self.now >= end {
+            return Reason { code: "StepOverdue", ..reason };
+        }
+        reason.until(end).then("the step counts as stalled, and still nothing else is replaced")
     }
 }
 
