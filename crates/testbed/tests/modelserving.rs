@@ -10,7 +10,11 @@ mod real;
 use std::{collections::BTreeMap, sync::atomic::Ordering::SeqCst, time::Duration};
 
 use api::modelserving::ModelServing;
-use kube::Api;
+use k8s_openapi::api::{core::v1::Pod, policy::v1::PodDisruptionBudget};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{EvictParams, ListParams},
+};
 use serde_json::{Value, json};
 use testbed::{Cluster, eventually};
 
@@ -89,4 +93,61 @@ impl Stage {
         self.apply::<ModelServing>(elsewhere, &serving(&name, 1)).await;
         available(Api::namespaced(self.client.clone(), elsewhere), &name, 1).await;
     }
+}
+
+/// Whoever drains a node asks this, pod by pod. The answer is the status of one try.
+async fn evict(stage: &Stage, pod: &str) -> u16 {
+    let mut config = Cluster::shared().await.config();
+    // Else a refusal is tried again for minutes.
+    config.default_retry = false;
+    let pods: Api<Pod> = Api::namespaced(Client::try_from(config).unwrap(), &stage.namespace);
+    match pods.evict(pod, &EvictParams::default()).await {
+        Ok(_) => 201,
+        Err(kube::Error::Api(status)) => status.code,
+        Err(error) => panic!("{pod}: {error}"),
+    }
+}
+
+/// Decodes of two pods; two of three stay, whichever pods a drain chooses.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_takes_one_replica_and_the_next_when_that_one_is_back() {
+    let stage = Stage::start().await;
+    let pod = json!({"spec": {"containers": [{"name": "c", "image": "none"}]}});
+    let role = json!({"name": "decode", "replicas": 3, "workerReplicas": 1, "entryTemplate": pod, "workerTemplate": pod});
+    let wanted = json!({
+        "apiVersion": "workload.serving.volcano.sh/v1alpha1",
+        "kind": "ModelServing",
+        "metadata": {"name": "pd"},
+        "spec": {
+            "replicas": 1,
+            "schedulerName": "default-scheduler",
+            "rolloutStrategy": {"evictionStrategy": {"protectionLevel": "Role", "roleMinAvailable": {"decode": 2}}},
+            "template": {"roles": [role]},
+        },
+    });
+    stage.apply::<ModelServing>(&stage.namespace, &wanted).await;
+    available(stage.api(), "pd", 1).await;
+    let budgets: Api<PodDisruptionBudget> = stage.api();
+    let one_may_go = async || {
+        eventually("one may go", LONG, async || {
+            let status = budgets.get("pd-0-decode-eviction").await.unwrap().status?;
+            (status.disruptions_allowed == Some(1) && status.expected_pods == Some(6)).then_some(())
+        })
+        .await
+        .unwrap();
+    };
+    one_may_go().await;
+    // Nothing new becomes ready for now: what goes stays away.
+    let pods: Api<Pod> = stage.api();
+    let known: Vec<Option<String>> =
+        pods.list(&ListParams::default()).await.unwrap().items.iter().map(ResourceExt::uid).collect();
+    stage.kubelet.ready_if(move |pod| known.contains(&pod.uid()));
+    assert_eq!(evict(&stage, "pd-0-decode-2-1").await, 201);
+    for pod in ["pd-0-decode-0-0", "pd-0-decode-1-1"] {
+        assert_eq!(evict(&stage, pod).await, 429, "{pod} must stay");
+    }
+    stage.kubelet.ready_if(|_| true);
+    available(stage.api(), "pd", 1).await;
+    one_may_go().await;
+    assert_eq!(evict(&stage, "pd-0-decode-0-0").await, 201);
 }

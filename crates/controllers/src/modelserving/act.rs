@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use api::volcano::PodGroup;
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::{
+    core::v1::{Pod, Service},
+    policy::v1::PodDisruptionBudget,
+};
 use kube::ResourceExt;
 use planner::{Reason, Time, Uid, roles::Op, units};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     decide::{Decision, GroupDecision, Whole, id_of},
-    gang,
+    floors, gang,
     observe::{Group, Id, Observed, Replica, index},
     render::{self, Place},
     tell,
@@ -35,13 +38,15 @@ pub(super) async fn act(
         context.is_current(observed.serving.as_ref()).await?;
     }
     let acting = Acting { context, observed, now };
+    let budgets = floors::wanted(observed, decision);
+    acting.protect(&budgets).await?;
     let mut groups = Vec::new();
     for (ordinal, group) in &decision.groups {
         groups.push(acting.on_group(*ordinal, group));
     }
     let acted = together(groups).await;
     let forgotten = acting.forget_groups(decision).await.and(acting.forget_names(decision).await);
-    forgotten.and(acted)
+    forgotten.and(acting.unprotect(&budgets).await).and(acted)
 }
 
 /// What every write needs.
@@ -251,6 +256,25 @@ impl Acting<'_> {
         let kept: Vec<String> =
             kept.map(|ordinal| render::group_name(&self.observed.serving, *ordinal)).collect();
         let unused = self.observed.pod_groups.iter().filter(|it| !kept.contains(&it.name_any()));
+        let unused = unused.filter(|it| it.metadata.deletion_timestamp.is_none());
+        together(unused.map(|it| self.context.delete(it.as_ref(), true)).collect()).await
+    }
+
+    /// Before anything is made: a pod that no budget has counted weakens it.
+    async fn protect(self, budgets: &[(Key, Value)]) -> Result<(), Error> {
+        let owner = self.observed.serving.uid().unwrap_or_default();
+        for (key, body) in budgets {
+            let live = self.observed.budgets.iter().find(|it| it.name_any() == key.name);
+            let live = live.map(AsRef::as_ref);
+            self.context.apply::<PodDisruptionBudget>(key, &owner, body.clone(), live).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes the budgets of what is not there any more, or not to be protected.
+    async fn unprotect(self, budgets: &[(Key, Value)]) -> Result<(), Error> {
+        let is_wanted = |it: &PodDisruptionBudget| budgets.iter().any(|(key, _)| key.name == it.name_any());
+        let unused = self.observed.budgets.iter().filter(|it| !is_wanted(it));
         let unused = unused.filter(|it| it.metadata.deletion_timestamp.is_none());
         together(unused.map(|it| self.context.delete(it.as_ref(), true)).collect()).await
     }

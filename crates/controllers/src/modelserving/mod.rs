@@ -3,6 +3,7 @@
 mod act;
 pub mod adopt;
 mod decide;
+mod floors;
 mod gang;
 mod observe;
 mod plugin;

@@ -11,7 +11,10 @@ use api::{
     modelserving::{GroupStatus, ModelServing, RecoveryPolicy, ReplicaStatus},
     volcano::PodGroup,
 };
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::{
+    core::v1::{Pod, Service},
+    policy::v1::PodDisruptionBudget,
+};
 use kube::ResourceExt;
 use planner::{
     Time,
@@ -57,6 +60,8 @@ pub(super) struct Observed {
     pub(super) services: Vec<Arc<Service>>,
     /// The groups that are placed as one.
     pub(super) pod_groups: Vec<Arc<PodGroup>>,
+    /// The disruption budgets that are ours.
+    pub(super) budgets: Vec<Arc<PodDisruptionBudget>>,
     /// Groups are to be placed as one, by a scheduler that can.
     pub(super) is_gang: bool,
     /// When anything is judged otherwise though nothing changes.
@@ -168,6 +173,7 @@ pub(super) fn observe(look: Look<'_>, key: &Key) -> Result<Found, Error> {
         groups,
         services,
         pod_groups: world.pod_groups.owned_by(&uid).cloned().collect(),
+        budgets: world.budgets.owned_by(&uid).cloned().collect(),
         is_gang: gang::is_known(serving, world),
         judged_again_at,
     })))

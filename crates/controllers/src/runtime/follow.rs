@@ -63,7 +63,7 @@ pub(super) fn all(context: &Context) -> JoinSet<()> {
             feed.with_some::<Pod>(units, Choice { selector: of_units, keeps: is_of_a_unit });
         }
         feed.with::<PersistentVolumeClaim>([&leaderworkerset::KIND], Some(labels::SET_NAME));
-        feed.with::<PodDisruptionBudget>([&leaderworkerset::KIND], None);
+        feed.with::<PodDisruptionBudget>(units, None);
         feed.with_some::<ControllerRevision>(units, Choice { selector: of_units, keeps: is_of_a_unit });
         feed.with::<Service>(units, ours("app.kubernetes.io/managed-by=segue"));
         feed.with_some::<PodGroup>([&modelserving::KIND], Choice { selector: None, keeps: is_of_a_serving });

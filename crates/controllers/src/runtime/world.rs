@@ -145,7 +145,8 @@ followed!(PersistentVolumeClaim, claims, |claim: &Self, _: &World| {
 });
 followed!(PodDisruptionBudget, budgets, |budget: &Self, world: &World| {
     let sets = world.sets.within(&budget.namespace().unwrap_or_default());
-    sets.map(|set| (Who::LeaderWorkerSet, Key::of(set.as_ref()))).collect()
+    let sets = sets.map(|set| (Who::LeaderWorkerSet, Key::of(set.as_ref())));
+    sets.chain(owner(budget)).collect()
 });
 followed!(Node, nodes, |node: &Self, world: &World| {
     let is_here = |pod: &&Arc<Pod>| {

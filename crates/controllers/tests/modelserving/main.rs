@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod adoption;
+mod floors;
 mod gang;
 mod kind;
 mod kit;

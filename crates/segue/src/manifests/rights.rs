@@ -110,6 +110,13 @@ const MODEL_SERVING: &[Row] = &[
         "create, delete, get, list, patch, watch",
         "groups that are placed together, where Volcano is",
     ),
+    (
+        Place::Namespaces,
+        "policy",
+        "poddisruptionbudgets",
+        "create, delete, get, list, patch, watch",
+        "what stays while nodes are drained, where that is asked for",
+    ),
 ];
 
 /// What is needed to make and retire pods.

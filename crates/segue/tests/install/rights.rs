@@ -244,7 +244,7 @@ async fn a_request_is_answered(site: &Site) {
 }
 
 async fn servings_are_updated(site: &Site) {
-    let serving = |groups: u32, image: &str| {
+    let serving = |groups: u32, image: &str, least: u32| {
         let pods = json!({"spec": {"containers": [{"name": "c", "image": image}]}});
         json!({
             "apiVersion": "workload.serving.volcano.sh/v1alpha1",
@@ -257,6 +257,9 @@ async fn servings_are_updated(site: &Site) {
             "spec": {
                 "replicas": groups,
                 "schedulerName": "volcano",
+                "rolloutStrategy": {"evictionStrategy": {
+                    "protectionLevel": "Role", "roleMinAvailable": {"decode": least},
+                }},
                 "template": {"roles": [
                     {"name": "decode", "replicas": 2, "workerReplicas": 0, "entryTemplate": pods},
                 ]},
@@ -279,7 +282,13 @@ async fn servings_are_updated(site: &Site) {
         .unwrap();
     };
     site.apply(&pod_groups(true));
-    // One of somebody else is looked at and left alone; when it is gone there is room for ours.
+    // What is somebody else's is looked at and left alone; when it is gone there is room for ours.
+    site.apply(&json!({
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "pair-0-decode-eviction", "namespace": "default"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"is": "theirs"}}},
+    }));
     let foreign = json!({
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "PodGroup",
@@ -292,11 +301,13 @@ async fn servings_are_updated(site: &Site) {
     .await
     .unwrap();
     site.apply(&foreign);
-    site.apply(&serving(1, "one"));
+    site.apply(&serving(1, "one", 1));
+    is_asked(site, "poddisruptionbudgets", "get").await;
+    site.kubectl(&["-n", "default", "delete", "poddisruptionbudget", "pair-0-decode-eviction"]);
     is_asked(site, "podgroups", "get").await;
     site.kubectl(&["-n", "default", "delete", "podgroup", "pair-0"]);
     available("one").await;
-    refuse_for_a_while(site, "modelservings", async || site.apply(&serving(1, "two"))).await;
+    refuse_for_a_while(site, "modelservings", async || site.apply(&serving(1, "two", 1))).await;
     available("two").await;
     site.kubectl(&[
         "-n",
@@ -307,8 +318,11 @@ async fn servings_are_updated(site: &Site) {
         "scheduling.volcano.sh/queue-name=q",
     ]);
     is_asked(site, "podgroups", "patch").await;
-    site.apply(&serving(0, "two"));
+    site.apply(&serving(1, "two", 2));
+    is_asked(site, "poddisruptionbudgets", "patch").await;
+    site.apply(&serving(0, "two", 2));
     is_asked(site, "podgroups", "delete").await;
+    is_asked(site, "poddisruptionbudgets", "delete").await;
 }
 
 /// Waits until the operator has asked this of the API.

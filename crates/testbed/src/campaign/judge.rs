@@ -42,7 +42,7 @@ struct Order {
     images: BTreeMap<String, String>,
 }
 
-fn number(value: &Value) -> usize {
+pub(super) fn number(value: &Value) -> usize {
     usize::try_from(value.as_u64().unwrap_or_default()).unwrap_or_default()
 }
 
@@ -209,16 +209,16 @@ fn either<'a>(pod: &'a Pod, set: &str, serving: &str) -> &'a str {
     if set.is_empty() { label(pod, serving) } else { set }
 }
 
-fn group(pod: &Pod) -> &str {
+pub(super) fn group(pod: &Pod) -> &str {
     either(pod, "leaderworkerset.sigs.k8s.io/group-index", "modelserving.volcano.sh/group-name")
 }
 
-fn role(pod: &Pod) -> &str {
+pub(super) fn role(pod: &Pod) -> &str {
     label(pod, "modelserving.volcano.sh/role")
 }
 
 /// A unit: a group of a set, or a role replica of a group.
-fn unit(pod: &Pod) -> (&str, &str) {
+pub(super) fn unit(pod: &Pod) -> (&str, &str) {
     (group(pod), label(pod, "modelserving.volcano.sh/role-id"))
 }
 
@@ -240,12 +240,12 @@ fn incarnation(pod: &Pod) -> u32 {
     pod.annotations().get(INCARNATION).and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
-fn is(pod: &Pod, ty: &str) -> bool {
+pub(super) fn is(pod: &Pod, ty: &str) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.clone().any(|condition| condition.type_ == ty && condition.status == "True")
 }
 
-fn is_going(pod: &Pod) -> bool {
+pub(super) fn is_going(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }
 

@@ -5,6 +5,7 @@
 //! A run is a function of a workload, a plan and a seed. The same three give the same run.
 
 mod clock;
+mod evictions;
 mod fault;
 mod handover;
 mod judge;

@@ -8,7 +8,10 @@ use std::{
 
 use apiserver::{InProcess, Server, store, world::Seeded};
 use controllers::{Nothing, Protections, Settings, leaderworkerset::adopt};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::{
+    core::v1::{Node, Pod},
+    policy::v1::PodDisruptionBudget,
+};
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
@@ -22,6 +25,7 @@ use tokio::{
 
 use super::{
     clock,
+    evictions::Evictions,
     fault::{Plan, Shared, Way},
     handover::{History, acknowledge},
     judge::{Allowed, Judge},
@@ -97,7 +101,7 @@ pub fn run(workload: &Workload, plan: &Plan, seed: u64) -> Outcome {
 }
 
 async fn tell(workload: &Workload, plan: &Plan, seed: u64) -> Outcome {
-    let mut run = match Run::begin(workload.subject(), plan, seed).await {
+    let mut run = match Run::begin(workload, plan, seed).await {
         Ok(run) => run,
         Err(error) => return Outcome { violations: vec![error], ..Outcome::default() },
     };
@@ -115,6 +119,7 @@ struct Run {
     client: Client,
     shared: Arc<Shared>,
     judge: Judge,
+    evictions: Evictions,
     history: History,
     phases: Phases,
     subject: Subject,
@@ -134,7 +139,8 @@ struct Leaders {
 }
 
 impl Run {
-    async fn begin(subject: Subject, plan: &Plan, seed: u64) -> Result<Self, String> {
+    async fn begin(workload: &Workload, plan: &Plan, seed: u64) -> Result<Self, String> {
+        let subject = workload.subject();
         let world = Seeded::new(seed, clock::begin());
         let store = store::Store::memory(store::History::default());
         let server = Server::new(store, Arc::new(world), Vec::new());
@@ -142,6 +148,9 @@ impl Run {
         let client = Client::new(InProcess::new(server.clone()), "default");
         for definition in definitions(subject) {
             apply(&client, definition).await?;
+        }
+        if workload.says("/spec/schedulerName", "volcano") {
+            apply(&client, &crate::pod_groups(true)).await?;
         }
         let judge = Judge::default();
         let mut helpers = JoinSet::new();
@@ -152,6 +161,11 @@ impl Run {
             helpers.spawn(acknowledge(client.clone()));
         } else {
             helpers.spawn(judge.clone().follow(client.clone()));
+        }
+        let evictions = Evictions::default();
+        if workload.has("/spec/rolloutStrategy/evictionStrategy") {
+            helpers.spawn(evictions.clone().follow::<Pod>(client.clone()));
+            helpers.spawn(evictions.clone().follow::<PodDisruptionBudget>(client.clone()));
         }
         let pace = Pace {
             ready_after: |pod| {
@@ -170,6 +184,7 @@ impl Run {
             client,
             shared,
             judge,
+            evictions,
             history,
             phases,
             subject,
@@ -222,6 +237,7 @@ impl Run {
             }
             Step::Delete => {
                 self.judge.allow(Allowed::deleting());
+                self.evictions.end();
                 self.wanted = None;
                 let (api, name) = (self.api(), self.name());
                 api.delete(name, &DeleteParams::default()).await.map(drop).map_err(|error| error.to_string())
@@ -233,6 +249,7 @@ impl Run {
         let wanted = Allowed::by(object);
         let before = self.wanted.is_some().then(|| self.judge.allowed());
         self.judge.allow(before.map_or_else(|| wanted.clone(), |before| before.or(wanted.clone())));
+        self.evictions.want(object);
         self.wanted = Some(wanted);
     }
 
@@ -291,6 +308,7 @@ impl Run {
         }
         if let Some(wanted) = self.wanted.clone() {
             self.judge.allow(wanted);
+            self.evictions.settle();
         }
         Ok(())
     }
@@ -356,6 +374,7 @@ impl Run {
             leaders.end().await;
         }
         self.violations.extend(self.judge.violations());
+        self.violations.extend(self.evictions.violations());
         self.violations.extend(self.history.violations());
         self.violations.extend(self.shared.violations());
         self.violations.dedup();
@@ -484,6 +503,8 @@ async fn end_state(client: &Client) -> BTreeMap<String, Value> {
         ("", "v1", "Pod"),
         ("", "v1", "Service"),
         ("apps", "v1", "ControllerRevision"),
+        ("policy", "v1", "PodDisruptionBudget"),
+        ("scheduling.volcano.sh", "v1beta1", "PodGroup"),
         ("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"),
         ("workload.serving.volcano.sh", "v1alpha1", "ModelServing"),
         ("segue.dev", "v1alpha1", "ModelDeployment"),

@@ -14,6 +14,19 @@ struct Shape {
     workers: u32,
     recovery: &'static str,
     by: By,
+    stays: Stays,
+    /// Whoever places pods places groups.
+    gang: bool,
+}
+
+/// What must stay while nodes are drained.
+#[derive(Clone, Copy)]
+enum Stays {
+    Nothing,
+    /// One of each role.
+    Roles,
+    /// A group.
+    Groups,
 }
 
 /// How it is updated.
@@ -27,13 +40,21 @@ enum By {
     Steps,
 }
 
-const PLAIN: Shape =
-    Shape { groups: 2, prefill: 1, decode: 2, workers: 1, recovery: "RoleRecreate", by: By::Groups(1, 0, 0) };
+const PLAIN: Shape = Shape {
+    groups: 2,
+    prefill: 1,
+    decode: 2,
+    workers: 1,
+    recovery: "RoleRecreate",
+    by: By::Groups(1, 0, 0),
+    stays: Stays::Nothing,
+    gang: false,
+};
 
 const STEPS: Shape = Shape { groups: 1, prefill: 2, decode: 2, workers: 0, by: By::Steps, ..PLAIN };
 
 fn serving(image: &str, shape: Shape) -> Step {
-    let Shape { groups, prefill, decode, workers, recovery, by } = shape;
+    let Shape { groups, prefill, decode, workers, recovery, by, stays, gang } = shape;
     let pod = || json!({"spec": {"containers": [{"name": "c", "image": image}]}});
     let mut roles = [
         json!({"name": "prefill", "replicas": prefill, "workerReplicas": 0, "entryTemplate": pod()}),
@@ -42,7 +63,7 @@ fn serving(image: &str, shape: Shape) -> Step {
     if workers > 0 {
         roles[1]["workerTemplate"] = pod();
     }
-    let strategy = match by {
+    let mut strategy = match by {
         By::Groups(missing, more, partition) => json!({
             "type": "ServingGroupRollingUpdate",
             "rollingUpdateConfiguration": {
@@ -61,13 +82,21 @@ fn serving(image: &str, shape: Shape) -> Step {
             "rollingUpdateConfiguration": {"maxUnavailable": 1, "roleUpgrade": {"steps": steps()}},
         }),
     };
+    match stays {
+        Stays::Nothing => {}
+        Stays::Groups => strategy["evictionStrategy"] = json!({"minAvailable": 1}),
+        Stays::Roles => {
+            let least = json!({"prefill": 1, "decode": 1});
+            strategy["evictionStrategy"] = json!({"protectionLevel": "Role", "roleMinAvailable": least});
+        }
+    }
     Step::Apply(json!({
         "apiVersion": "workload.serving.volcano.sh/v1alpha1",
         "kind": "ModelServing",
         "metadata": {"name": "x", "annotations": {"segue.dev/settle-seconds": "1", "segue.dev/drain-seconds": "1"}},
         "spec": {
             "replicas": groups,
-            "schedulerName": "default-scheduler",
+            "schedulerName": if gang { "volcano" } else { "default-scheduler" },
             "recoveryPolicy": recovery,
             "rolloutStrategy": strategy,
             "template": {"roles": roles},
@@ -123,6 +152,10 @@ pub(super) fn servings() -> Vec<Workload> {
         midway("steps, a third template midway", vec![serving("three", STEPS)]),
         midway("steps, more of a role midway", vec![serving("two", Shape { prefill: 3, ..STEPS })]),
         midway("steps, the loss of a pod midway", vec![Step::DeletePod("x-0-prefill-0-0")]),
+        rolls("roles that stay, one more", Shape { by: By::Roles(0, 1), stays: Stays::Roles, ..PLAIN }),
+        rolls("roles that stay, steps", Shape { workers: 1, stays: Stays::Roles, ..STEPS }),
+        rolls("groups that stay, one more", Shape { by: By::Groups(0, 1, 0), stays: Stays::Groups, ..PLAIN }),
+        rolls("placed together, one more", Shape { by: By::Groups(0, 1, 0), gang: true, ..PLAIN }),
         after("restart of a worker", PLAIN, Step::Restart("x-1-decode-0-1")),
         after("restart, the whole group", whole, Step::Restart("x-1-decode-0-1")),
         after("restart, only the pod", Shape { recovery: "None", ..PLAIN }, Step::Restart("x-1-decode-0-1")),

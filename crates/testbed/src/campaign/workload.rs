@@ -42,6 +42,20 @@ pub(super) enum Subject {
 }
 
 impl Workload {
+    /// What it begins with says this.
+    pub(super) fn says(&self, pointer: &str, value: &str) -> bool {
+        self.field(pointer).is_some_and(|it| it == value)
+    }
+
+    pub(super) fn has(&self, pointer: &str) -> bool {
+        self.field(pointer).is_some_and(|it| !it.is_null())
+    }
+
+    fn field(&self, pointer: &str) -> Option<&Value> {
+        let Some(Step::Apply(object)) = self.steps.first() else { return None };
+        object.pointer(pointer)
+    }
+
     pub(super) fn subject(&self) -> Subject {
         let Some(Step::Apply(object)) = self.steps.first() else { return Subject::Set };
         match object["kind"].as_str() {
