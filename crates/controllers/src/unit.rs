@@ -12,8 +12,8 @@ use planner::{
 };
 
 use crate::{
-    Protections, count, labels, nodes,
-    outside::DataPlane,
+    Protections, count, endpoints, labels, nodes,
+    outside::{DataPlane, Endpoint},
     runtime::{World, moment},
 };
 
@@ -124,11 +124,13 @@ impl Look<'_> {
         if state == State::Ready && !noticed { State::Lapsed } else { state }
     }
 
-    /// What a leader still works on. Unknown as long as the data plane sends it more.
+    /// What a leader still works on. Unknown as long as the data plane sends it more, and where nothing that reaches it
+    /// passes the data plane: a decode that prefills find by its name has requests that nobody counts.
     fn in_flight(&self, leader: &Pod) -> Option<u64> {
         let address: Option<IpAddr> =
             leader.status.as_ref().and_then(|status| status.pod_ip.as_deref()?.parse().ok());
-        let endpoint = self.data_plane?.endpoints.get(&address?).copied().unwrap_or_default();
+        let known = self.data_plane?.endpoints.get(&address?).copied();
+        let endpoint = known.or_else(|| endpoints::has_a_door(leader, self.world).then(Endpoint::default))?;
         (!endpoint.in_service || !self.protections.settle).then_some(endpoint.in_flight)
     }
 
@@ -189,4 +191,38 @@ pub(crate) fn incarnation(pod: &Pod) -> u32 {
 pub(crate) fn deletion_cost(pod: &Pod) -> i32 {
     let text = pod.annotations().get("controller.kubernetes.io/pod-deletion-cost");
     text.and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Service;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// What a leader at 10.0.0.1 works on, behind a Service with such an address.
+    fn in_flight(service: Option<&str>, endpoint: Option<Endpoint>) -> Option<u64> {
+        let meta = |labels: Value| json!({"name": "x", "namespace": "n", "labels": labels});
+        let pod = json!({"metadata": meta(json!({"role": "decode"})), "status": {"podIP": "10.0.0.1"}});
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let service = service.map(|address| {
+            let spec = json!({"clusterIP": address, "selector": {"role": "decode"}});
+            serde_json::from_value::<Service>(json!({"metadata": meta(json!({})), "spec": spec})).unwrap()
+        });
+        let mut data_plane = DataPlane::default();
+        data_plane.endpoints.extend(endpoint.map(|it| ("10.0.0.1".parse().unwrap(), it)));
+        let (world, protections) = (World::with(service), Protections::default());
+        let look = Look { world: &world, data_plane: Some(&data_plane), protections, now: Time::ZERO };
+        look.in_flight(&pod)
+    }
+
+    #[test]
+    fn what_nobody_counts_is_not_over() {
+        assert_eq!(in_flight(None, None), None);
+        assert_eq!(in_flight(Some("None"), None), None, "who knows its name goes straight to it");
+        assert_eq!(in_flight(Some("127.64.0.1"), None), Some(0), "it never had a request");
+        let works = |in_service| Some(Endpoint { in_service, in_flight: 3 });
+        assert_eq!(in_flight(Some("None"), works(false)), Some(3));
+        assert_eq!(in_flight(Some("127.64.0.1"), works(true)), None, "it gets more");
+    }
 }

@@ -20,6 +20,16 @@ use serde_json::{Value, json};
 use self::placement::Write;
 use crate::runtime::{Context, Error, Key, Next, World};
 
+/// Whether a pod is behind a Service with an address of its own: whoever uses that passes the data plane.
+pub(crate) fn has_a_door(pod: &Pod, world: &World) -> bool {
+    let namespace = pod.namespace().unwrap_or_default();
+    let mut services = world.services.within(&namespace).filter(|service| selects(service, pod));
+    services.any(|service| {
+        let address = service.spec.as_ref().and_then(|spec| spec.cluster_ip.as_deref());
+        address.is_some_and(|address| !address.is_empty() && address != "None")
+    })
+}
+
 /// The Service whose endpoints a slice holds.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// Who writes a slice.
