@@ -51,6 +51,73 @@ pub async fn make_as_others_do(site: &Site) {
     eventually("the pods are ready", LONG, async || (ready(site) == 2).then_some(())).await.unwrap();
 }
 
+/// What Kthena makes of a ModelServing called `pd`: two decodes of an entry and a worker, hashes of its own, and a revision.
+pub async fn make_as_kthena_does(site: &Site) {
+    site.apply(&serving("one"));
+    let live = site.get(&["-n", "default", "modelserving/pd"]);
+    let owner = json!({
+        "apiVersion": "workload.serving.volcano.sh/v1alpha1", "kind": "ModelServing", "name": "pd",
+        "uid": live["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true,
+    });
+    let meta = |name: &str, labels: Value| {
+        let mut all =
+            json!({"modelserving.volcano.sh/name": "pd", "modelserving.volcano.sh/revision": "6f7d8"});
+        all.as_object_mut().unwrap().extend(labels.as_object().unwrap().clone());
+        json!({"name": name, "namespace": "default", "labels": all, "ownerReferences": [owner]})
+    };
+    site.apply(&json!({
+        "apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": meta("pd-6f7d8", json!({})),
+        "data": {"data": live["spec"]["template"]["roles"]}, "revision": 1,
+    }));
+    for replica in ["decode-0", "decode-1"] {
+        for index in 0..2 {
+            let mut labels = json!({
+                "modelserving.volcano.sh/group-name": "pd-0", "modelserving.volcano.sh/role": "decode",
+                "modelserving.volcano.sh/role-id": replica, "modelserving.volcano.sh/role-template-hash": "c4b5d",
+            });
+            if index == 0 {
+                labels["modelserving.volcano.sh/entry"] = "true".into();
+            }
+            site.apply(&json!({
+                "apiVersion": "v1", "kind": "Pod", "metadata": meta(&format!("pd-0-{replica}-{index}"), labels),
+                "spec": {"containers": [{"name": "c", "image": "one"}]},
+            }));
+        }
+    }
+    eventually("the pods are ready", LONG, async || (ready(site) == 4).then_some(())).await.unwrap();
+}
+
+/// Two decodes of an entry and a worker.
+pub fn serving(image: &str) -> Value {
+    let pod = json!({"spec": {"containers": [{"name": "c", "image": image}]}});
+    json!({
+        "apiVersion": "workload.serving.volcano.sh/v1alpha1",
+        "kind": "ModelServing",
+        "metadata": {
+            "name": "pd",
+            "namespace": "default",
+            "annotations": {"segue.dev/settle-seconds": "0", "segue.dev/drain-seconds": "0"},
+        },
+        "spec": {
+            "replicas": 1,
+            "schedulerName": "default-scheduler",
+            "template": {"roles": [{
+                "name": "decode", "replicas": 2, "workerReplicas": 1, "entryTemplate": pod, "workerTemplate": pod,
+            }]},
+        },
+    })
+}
+
+/// Whether this image is what every pod runs, and all are ready.
+pub async fn all_run(site: &Site, image: &str) {
+    eventually(&format!("every pod runs {image}"), LONG, async || {
+        let runs = |pod: &Value| pod["spec"]["containers"][0]["image"] == image;
+        (pods(site).iter().all(runs) && ready(site) == 4).then_some(())
+    })
+    .await
+    .unwrap();
+}
+
 fn meta(name: &str, worker: Option<u32>, owner: &Value) -> Value {
     let mut labels = json!({
         "leaderworkerset.sigs.k8s.io/name": "x",

@@ -238,3 +238,35 @@ async fn a_set_of_another_operator_is_left_alone_until_it_is_adopted_and_no_pod_
     site.apply(&set("x", 1, "two"));
     site.ready("x", 1, "two").await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_serving_of_another_operator_is_adopted_and_no_pod_notices() {
+    let site = Site::start().await;
+    site.install(&["--without-webhooks"]);
+    adoption::make_as_kthena_does(&site).await;
+    let before = adoption::identities(&site);
+    let operator = site.operate(&[ALL]);
+    testbed::eventually("it says why it does nothing", std::time::Duration::from_mins(1), async || {
+        let events = site.kubectl(&["-n", "default", "get", "events", "-o", "json"]);
+        events.contains("nothing is done until `segue adopt pd`").then_some(())
+    })
+    .await
+    .unwrap();
+
+    let said = adoption::adopt(&site, &["modelserving/pd", "--dry-run"]);
+    let pods = ["pd-0-decode-0-0", "pd-0-decode-0-1", "pd-0-decode-1-0", "pd-0-decode-1-1"];
+    let writes: Vec<String> =
+        pods.iter().map(|pod| format!("modelserving/pd would own Pod {pod}")).collect();
+    assert_eq!(said.lines().collect::<Vec<_>>(), writes);
+    adoption::adopt(&site, &["modelserving/pd"]);
+    testbed::eventually("it is looked after", std::time::Duration::from_mins(1), async || {
+        let status = site.get(&["-n", "default", "modelserving/pd"])["status"].clone();
+        (status["availableReplicas"] == 1 && status["updateRevision"] == "6f7d8").then_some(())
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}: {}", operator.said()));
+    assert_eq!(adoption::identities(&site), before, "a pod was made again");
+    assert_eq!(adoption::adopt(&site, &[]), "modelserving/pd is ours already\n");
+    site.apply(&adoption::serving("two"));
+    adoption::all_run(&site, "two").await;
+}
