@@ -54,6 +54,21 @@ fn a_crash_around_any_write_changes_nothing() {
     }
 }
 
+/// Where a failure makes the whole group again, what is missing because it was never made is no failure.
+#[test]
+fn whoever_is_interrupted_while_groups_are_made_goes_on_with_them() {
+    let story = story("modelserving", "restart, the whole group");
+    let reference = run(&story, &Plan::default(), 0);
+    let mut report = Report::default();
+    for at in 3..=6 {
+        for what in [What::CrashAfter, What::Refused(409)] {
+            let plan = Plan::one(Fault { at, what });
+            report.add(&format!("{plan}"), &run(&story, &plan, 0), Some(&reference));
+        }
+    }
+    clean(&report);
+}
+
 #[test]
 fn the_same_seed_gives_the_same_run() {
     let story = story("lws", "roll, one more");

@@ -76,7 +76,7 @@ pub struct RoleStatus {
 }
 
 /// One group.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupStatus {
     /// Its index.

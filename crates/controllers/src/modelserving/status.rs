@@ -9,7 +9,7 @@ use api::{
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time as ApiTime};
 use kube::ResourceExt;
 use planner::{
-    Reason, Time,
+    Reason, Time, roles,
     sets::State,
     units::{Op, Phase},
 };
@@ -33,9 +33,9 @@ pub(super) fn status(observed: &Observed, decision: &Decision, now: Time) -> Mod
     let Observed { serving, revisions, wanted, groups, .. } = observed;
     let before = serving.status.clone().unwrap_or_default();
     let tally = Tally::of(observed);
-    let told = groups.iter().filter_map(|(index, group)| {
-        let decided = decision.groups.get(index)?;
-        group_status(*index, group, observed, decided, now)
+    let told = decision.groups.iter().filter_map(|(index, decided)| match groups.get(index) {
+        Some(group) => group_status(*index, group, observed, decided, now),
+        None => being_made(*index, observed, decided),
     });
     let target = &revisions.target().key;
     let came_from = if tally.is_updated() && decision.done { target } else { &wanted.current };
@@ -49,7 +49,7 @@ pub(super) fn status(observed: &Observed, decision: &Decision, now: Time) -> Mod
         update_revision: Some(target.clone()),
         label_selector: selector(serving),
         message: (!decision.done).then(|| cut(&sentence::of(&decision.reason), 1024)),
-        roles: roles(observed),
+        roles: role_counts(observed),
         groups: told.take(MOST_GROUPS).collect(),
         conditions: before.conditions,
     };
@@ -134,7 +134,7 @@ fn selector(serving: &ModelServing) -> Option<String> {
 }
 
 /// Each role over all groups, in the order of the spec; then those that are no more.
-fn roles(observed: &Observed) -> Vec<RoleStatus> {
+fn role_counts(observed: &Observed) -> Vec<RoleStatus> {
     let empty = |name: &str| RoleStatus {
         name: name.to_owned(),
         replicas: 0,
@@ -201,6 +201,24 @@ fn group_status(
         && revision == target
         && is_running(observed, group);
     (!unremarkable).then_some(status)
+}
+
+/// A group of which nothing is there yet. It is told of before it is made, so that nobody who comes in the middle of that
+/// takes what is missing for lost.
+fn being_made(index: u32, observed: &Observed, decided: &GroupDecision) -> Option<GroupStatus> {
+    let target = &observed.revisions.target().key;
+    let made = decided.ops.iter().filter_map(|op| match op {
+        roles::Op::Create { role, hash, .. } => observed.revisions.making(role, hash),
+        _ => None,
+    });
+    let keys: Vec<&String> = made.map(|(template, _)| &template.key).collect();
+    let revision = keys.iter().find(|key| **key != target).or(keys.first())?;
+    Some(GroupStatus {
+        index: int(index),
+        revision: (*revision).clone(),
+        message: Some(cut(&sentence::of(&decided.reason), 512)),
+        ..GroupStatus::default()
+    })
 }
 
 /// Whether every replica of a group is ready for so long that its past failures are forgotten.
