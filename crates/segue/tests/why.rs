@@ -85,6 +85,37 @@ async fn a_broken_canary_is_told_with_its_pod_its_step_and_what_to_do() {
     }
 }
 
+/// A service of two pods; a version that is not ready never is.
+fn deployment(version: &str, ready: bool) -> String {
+    format!(
+        "apiVersion: segue.dev/v1alpha1\nkind: ModelDeployment\nmetadata: {{name: chat}}\nspec:\n  replicas: 2\n  \
+         workload:\n    type: Pod\n    pod: {{spec: {{terminationGracePeriodSeconds: 1, containers: [{{name: c, \
+         image: {version}, command: [sh, -c, exec sleep 1000], \
+         readinessProbe: {{periodSeconds: 1, exec: {{command: [\"{ready}\"]}}}}}}]}}}}\n  \
+         traffic: {{ports: [{{name: http, port: 8000}}], drainSeconds: 1, settleSeconds: 1}}\n  \
+         strategy: {{type: Rolling, rolling: {{maxSurge: 1, maxUnavailable: 0}}}}\n"
+    )
+}
+
+#[tokio::test]
+async fn a_rollout_that_waits_for_a_broken_version_is_told_with_its_deadline() {
+    let up = Up::start();
+    up.says(&["apply", "-f", &up.file("chat.yaml", &deployment("one", true))]);
+    ask(&up, "modeldeployment/chat", "Idle", "").await;
+    up.says(&["apply", "-f", &up.file("chat.yaml", &deployment("two", false))]);
+    let why = testbed::eventually("it waits", std::time::Duration::from_mins(1), async || {
+        let output = up.run(&["why", "modeldeployment/chat", "-o", "json"]);
+        let why: Value = serde_json::from_str(&support::stdout(&output)).ok()?;
+        assert_eq!(output.status.code(), Some(i32::from(why["state"] != "Idle")), "{why}");
+        let told = !why["pods"].as_array()?.is_empty() && why["waits"][0]["until"].is_string();
+        (why["state"] == "Working" && told).then_some(why)
+    });
+    let why = why.await.unwrap();
+    let wait = &why["waits"][0];
+    assert!(wait["since"].is_string() && wait["then"].is_string(), "{why}");
+    assert_eq!(why["pods"][0]["why"], "container c is not ready", "{why}");
+}
+
 #[tokio::test]
 async fn a_set_is_asked_in_the_same_way_and_what_cannot_be_asked_is_said() {
     let up = Up::start();

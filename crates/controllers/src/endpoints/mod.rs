@@ -20,16 +20,6 @@ use serde_json::{Value, json};
 use self::placement::Write;
 use crate::runtime::{Context, Error, Key, Next, World};
 
-/// Whether a pod is behind a Service with an address of its own: whoever uses that passes the data plane.
-pub(crate) fn has_a_door(pod: &Pod, world: &World) -> bool {
-    let namespace = pod.namespace().unwrap_or_default();
-    let mut services = world.services.within(&namespace).filter(|service| selects(service, pod));
-    services.any(|service| {
-        let address = service.spec.as_ref().and_then(|spec| spec.cluster_ip.as_deref());
-        address.is_some_and(|address| !address.is_empty() && address != "None")
-    })
-}
-
 /// The Service whose endpoints a slice holds.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// Who writes a slice.
@@ -100,9 +90,20 @@ fn patch(live: &EndpointSlice, wanted: &EndpointSlice) -> Value {
 
 /// The Services that a pod is an endpoint of.
 pub(crate) fn services_of<'a>(pod: &'a Pod, world: &'a World) -> impl Iterator<Item = Key> + 'a {
+    selecting(pod, world).map(|service| Key::of(service.as_ref()))
+}
+
+/// Whether a pod is behind a Service with an address of its own: whoever uses that passes the data plane.
+pub(crate) fn has_a_door(pod: &Pod, world: &World) -> bool {
+    selecting(pod, world).any(|service| {
+        let address = service.spec.as_ref().and_then(|spec| spec.cluster_ip.as_deref());
+        address.is_some_and(|address| !address.is_empty() && address != "None")
+    })
+}
+
+fn selecting<'a>(pod: &'a Pod, world: &'a World) -> impl Iterator<Item = &'a Arc<Service>> + 'a {
     let namespace = pod.namespace().unwrap_or_default();
-    let services = world.services.within(&namespace).filter(|service| selects(service, pod));
-    services.map(|service| Key::of(service.as_ref()))
+    world.services.within(&namespace).filter(|service| selects(service, pod))
 }
 
 /// The Service whose endpoints a slice holds.

@@ -53,14 +53,16 @@ fn whole_groups(observed: &Observed, strategy: &EvictionStrategy, groups: &Group
     let least = amount(strategy.min_available.as_ref()?).ceil_of(wanted);
     let number = u32::try_from(groups.len()).unwrap_or(u32::MAX);
     let missing = wanted.saturating_sub(number);
-    // A role that is not wanted any more goes last: until then its pods are pods of the group.
-    let pods_of = |group: &Sizes| {
-        let there = group.keys().map(|id| id.role.as_str());
-        let roles: BTreeSet<&str> =
-            there.chain(observed.wanted.group.roles.iter().map(|it| &*it.name)).collect();
+    let pods_of = |(ordinal, group): (&u32, &Sizes)| {
+        // Roles that the group has, or should have: it may stay at a revision that does not know them all.
+        let from =
+            observed.groups.get(ordinal).and_then(|group| observed.revisions.find(group.from.as_ref()?));
+        let wanted = observed.wanted.group.roles.iter().map(|role| role.name.as_str());
+        let wanted = wanted.filter(|role| from.is_none_or(|template| template.hash(role).is_some()));
+        let roles: BTreeSet<&str> = group.keys().map(|id| id.role.as_str()).chain(wanted).collect();
         roles.into_iter().map(|role| of_role(observed, group, role).pods).sum::<u32>()
     };
-    let pods = groups.values().map(pods_of).sum::<u32>() + missing * pods_of(&Sizes::new());
+    let pods = groups.iter().map(pods_of).sum::<u32>() + missing * pods_of((&u32::MAX, &Sizes::new()));
     let units = Units { number: number + missing, pods };
     let name = observed.serving.name_any();
     Some(budget(observed, &name, json!({labels::SERVING_NAME: name}), units.least_pods(least)))

@@ -121,3 +121,25 @@ async fn whole_groups_are_kept_by_one_budget() {
     let spec = stage.get("PodDisruptionBudget", "pd-eviction").await.unwrap()["spec"].clone();
     assert_eq!(spec["selector"], json!({"matchLabels": {"modelserving.volcano.sh/name": "pd"}}));
 }
+
+/// What a group will never have as long as it stays as it is must not be waited for, else nothing could ever be drained.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_below_the_partition_has_no_pods_of_a_new_role() {
+    let stage = Stage::start().await;
+    let wanted = |roles: &[(&str, u32, u32, &str)]| {
+        let mut serving = serving(2, roles);
+        serving["spec"]["rolloutStrategy"] = json!({
+            "evictionStrategy": {"minAvailable": 1}, "rollingUpdateConfiguration": {"partition": 1},
+        });
+        serving
+    };
+    stage.apply(&wanted(&[("decode", 2, 0, "one")])).await;
+    settled(&stage, 2).await;
+    assert_eq!(kept(&stage).await["pd-eviction"], 3);
+    stage.apply(&wanted(&[("decode", 2, 0, "two"), ("prefill", 3, 0, "two")])).await;
+    stage
+        .eventually("one group of two pods, one of five, and one pod of them may go", || async {
+            (kit::names(&stage).await.len() == 7 && kept(&stage).await["pd-eviction"] == 6).then_some(())
+        })
+        .await;
+}

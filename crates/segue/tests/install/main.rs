@@ -255,8 +255,7 @@ async fn a_model_serving_of_another_operator_is_adopted_and_no_pod_notices() {
 
     let said = adoption::adopt(&site, &["modelserving/pd", "--dry-run"]);
     let pods = ["pd-0-decode-0-0", "pd-0-decode-0-1", "pd-0-decode-1-0", "pd-0-decode-1-1"];
-    let writes: Vec<String> =
-        pods.iter().map(|pod| format!("modelserving/pd would own Pod {pod}")).collect();
+    let writes: Vec<String> = pods.iter().map(|pod| format!("modelserving/pd would own Pod {pod}")).collect();
     assert_eq!(said.lines().collect::<Vec<_>>(), writes);
     adoption::adopt(&site, &["modelserving/pd"]);
     testbed::eventually("it is looked after", std::time::Duration::from_mins(1), async || {
