@@ -2,7 +2,7 @@
 
 use schema::{Cause, Schema, Violation};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::kind::Kind;
 
@@ -55,6 +55,24 @@ impl Review<'_> {
 
     pub(crate) fn warn(&mut self, text: impl Into<String>) {
         self.verdict.warnings.push(text.into());
+    }
+
+    /// Annotations that give a time must give one. What was there before is let be.
+    pub(crate) fn times(&mut self, names: &[&str]) {
+        for name in names {
+            let Some(text) = self.annotation(name).filter(|text| text.parse::<u32>().is_err()) else {
+                continue;
+            };
+            let before = self.old.and_then(|old| old["metadata"]["annotations"][*name].as_str());
+            let (is_old, text) = (before == Some(text), json!(text));
+            let (field, problem) =
+                (format!("metadata.annotations.{name}"), "must be a whole number of seconds, such as \"30\"");
+            if is_old {
+                self.warn(format!("{field} is {text}: {problem}; it is not looked at"));
+            } else {
+                self.refuse(&field, Cause::Invalid, Some(&text), problem);
+            }
+        }
     }
 
     /// An annotation of the object, if it is set.

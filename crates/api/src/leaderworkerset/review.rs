@@ -30,6 +30,7 @@ pub(super) fn review(review: &mut Review<'_>) {
     claims_have_names(review, &set);
     subgroup_topology_has_subgroups(review, &set);
     gangs_start_at_once(review, &set);
+    review.times(&["segue.dev/drain-seconds", "segue.dev/settle-seconds"]);
     not_acted_on(review, &set);
 }
 

@@ -31,6 +31,7 @@ pub(super) fn review(review: &mut Review<'_>) {
     group_budget_moves(review, spec, old);
     steps_can_be_met(review, spec, old);
     plugins_are_known(review, spec);
+    review.times(&["segue.dev/drain-seconds", "segue.dev/settle-seconds", "segue.dev/progress-seconds"]);
 }
 
 /// Refuses a number that its author just wrote, and warns of one that only no longer fits because `replicas` changed:
