@@ -15,11 +15,11 @@ mod tell;
 mod tests;
 mod wanted;
 
-use planner::{Time, sets::State, units};
+use planner::{Time, roles, sets::State, units};
 
 use self::{
-    decide::{Decision, decide},
-    observe::{Found, Observed},
+    decide::{Decision, GroupDecision, Whole, decide, id_of},
+    observe::{Found, Group, Observed, Replica},
 };
 use crate::{
     runtime::{Context, Error, Key, Next},
@@ -50,7 +50,7 @@ pub(crate) async fn reconcile(context: &Context, key: &Key) -> Result<Next, Erro
         Found::Serving(observed) => observed,
     };
     let decision = decide(&observed, now);
-    confirm_failures(context, &observed, &decision).await?;
+    confirm_trouble(context, &observed, &decision).await?;
     let written = write_status(context, &observed, &decision, now).await?;
     act::act(context, &observed, &decision, written, now).await?;
     let used = observed.used();
@@ -58,18 +58,28 @@ pub(crate) async fn reconcile(context: &Context, key: &Key) -> Result<Next, Erro
     Ok(next(&observed, &decision).after(now))
 }
 
-/// What is made again loses what it has: its failure must be one, and not a pod that we have not heard of yet.
-async fn confirm_failures(context: &Context, observed: &Observed, decision: &Decision) -> Result<(), Error> {
+/// What is made again loses what it has: its failure must be one, and not a pod that we have not heard of yet. The same for
+/// what is replaced without a place in the budget, because it does not serve: one old pod of a group makes all of it look so.
+async fn confirm_trouble(context: &Context, observed: &Observed, decision: &Decision) -> Result<(), Error> {
     for (ordinal, decided) in &decision.groups {
         let fails = decided.units.values().any(|(ops, _)| ops.iter().any(is_recreation));
-        let group = observed.groups.get(ordinal).filter(|_| fails || decided.failure.is_some());
-        if let Some(group) = group {
+        let Some(group) = observed.groups.get(ordinal) else { continue };
+        if fails || decided.failure.is_some() || takes_what_does_not_serve(group, decided) {
             let pods: Vec<_> = group.replicas.values().flat_map(|it| it.pods.iter().cloned()).collect();
             let owner = Key::of(observed.serving.as_ref());
             context.are_current(&owner, &observed.selector(*ordinal), &pods).await?;
         }
     }
     Ok(())
+}
+
+fn takes_what_does_not_serve(group: &Group, decided: &GroupDecision) -> bool {
+    let idles = |replica: &Replica| matches!(replica.state, State::Starting | State::Lapsed);
+    if decided.whole != Whole::Stays {
+        return group.replicas.values().any(idles);
+    }
+    let taken = decided.ops.iter().filter(|op| !matches!(op, roles::Op::Create { .. }));
+    taken.filter_map(|op| group.replicas.get(&id_of(op))).any(idles)
 }
 
 fn is_recreation(op: &units::Op) -> bool {
