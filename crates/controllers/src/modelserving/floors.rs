@@ -65,7 +65,7 @@ fn whole_groups(observed: &Observed, strategy: &EvictionStrategy, groups: &Group
     let pods = groups.iter().map(pods_of).sum::<u32>() + missing * pods_of((&u32::MAX, &Sizes::new()));
     let units = Units { number: number + missing, pods };
     let name = observed.serving.name_any();
-    Some(budget(observed, &name, json!({labels::SERVING_NAME: name}), units.least_pods(least)))
+    Some(budget(observed, &name, &json!({labels::SERVING_NAME: name}), units.least_pods(least)))
 }
 
 fn of_roles(observed: &Observed, strategy: &EvictionStrategy, groups: &Groups) -> Vec<(Key, Value)> {
@@ -81,7 +81,7 @@ fn of_roles(observed: &Observed, strategy: &EvictionStrategy, groups: &Groups) -
                 labels::SERVING_NAME: serving.name_any(), labels::SERVING_GROUP: name, labels::ROLE: role,
             });
             let units = of_role(observed, group, role);
-            budgets.push(budget(observed, &format!("{name}-{role}"), covers, units.least_pods(least)));
+            budgets.push(budget(observed, &format!("{name}-{role}"), &covers, units.least_pods(least)));
         }
     }
     budgets
@@ -122,7 +122,7 @@ fn of_role(observed: &Observed, group: &Sizes, role: &str) -> Units {
 
 /// A budget says how many pods must stay. How many may go would be reckoned from what the owner of the pods says of their
 /// number, and a ModelServing says how many groups it has.
-fn budget(observed: &Observed, what: &str, covers: Value, least: u32) -> (Key, Value) {
+fn budget(observed: &Observed, what: &str, covers: &Value, least: u32) -> (Key, Value) {
     let serving = observed.serving.as_ref();
     // People call their own budgets what they protect.
     let key = Key::of(serving).beside(format!("{what}-eviction"));

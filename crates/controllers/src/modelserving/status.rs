@@ -212,7 +212,7 @@ fn being_made(index: u32, observed: &Observed, decided: &GroupDecision) -> Optio
         _ => None,
     });
     let keys: Vec<&String> = made.map(|(template, _)| &template.key).collect();
-    let revision = keys.iter().find(|key| **key != target).or(keys.first())?;
+    let revision = keys.iter().find(|key| **key != target).or_else(|| keys.first())?;
     Some(GroupStatus {
         index: int(index),
         revision: (*revision).clone(),
