@@ -69,6 +69,19 @@ fn whoever_is_interrupted_while_groups_are_made_goes_on_with_them() {
     clean(&report);
 }
 
+/// A crash, and then a list from before the groups served: what looks idle in it would go first, and all of it at once.
+#[test]
+fn what_looks_idle_in_an_old_list_is_not_replaced() {
+    let story = story("modelserving", "groups, one more");
+    let reference = run(&story, &Plan::default(), 0);
+    let plan = Plan::random(1603, reference.writes);
+    let outcome = run(&story, &plan, 1603);
+    assert!(outcome.reached.contains_key("old list"), "{plan} has no old list");
+    let mut report = Report::default();
+    report.add(&format!("{plan}"), &outcome, Some(&reference));
+    clean(&report);
+}
+
 #[test]
 fn the_same_seed_gives_the_same_run() {
     let story = story("lws", "roll, one more");
