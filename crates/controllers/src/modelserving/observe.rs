@@ -28,7 +28,7 @@ use super::{
     render::group_name,
     revision::{self, Revisions, Template},
     status,
-    wanted::Wanted,
+    wanted::{By, Wanted},
 };
 use crate::{
     blocking, count, labels, nodes,
@@ -264,7 +264,9 @@ impl Reading<'_> {
     }
 
     /// The revision that a group comes from. What was written down of it counts before what its pods look like: between
-    /// two steps they may all look new. A group that is whole at the wanted revision comes from nowhere.
+    /// two steps they may all look new. A group that is whole at the wanted revision comes from nowhere, and so does one
+    /// that is replaced as a whole and of which something is of the wanted revision alone: who wrote otherwise had not
+    /// heard of its pods.
     fn from(&self, replicas: &BTreeMap<Id, Replica>, record: Option<&GroupStatus>) -> Option<&Template> {
         let target = self.revisions.target();
         let is_at = |template: &Template| {
@@ -282,7 +284,9 @@ impl Reading<'_> {
         }
         let written = record.and_then(|record| self.revisions.find(&record.revision));
         if let Some(written) = written {
-            let is_fresh = written.key == target.key && is_at(target);
+            let is_new = || replicas.iter().any(|(id, it)| written.hash(&id.role) != Some(&it.hash));
+            let is_fresh =
+                is_at(target) && (written.key == target.key || self.wanted.by == By::Group && is_new());
             return Some(written).filter(|_| !is_fresh);
         }
         let some = |wanted: u32| usize::from(wanted > 0);

@@ -1,5 +1,6 @@
 //! New revisions, by whole groups and by roles.
 
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::{
@@ -57,6 +58,42 @@ async fn with_a_surge_no_group_is_missed() {
     assert_eq!(history.most_groups, 3);
     assert_eq!(kit::names(&stage).await.len(), 6);
     assert!(images(&stage).await.iter().all(|(name, image)| !name.contains("decode") || image == "two"));
+}
+
+/// Who heard late of its pods may write that a group comes from an older revision: such a group does not go because of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_group_that_is_told_of_as_an_old_one_is_not_replaced() {
+    let mut stage = Stage::start().await;
+    let surge = json!({"maxUnavailable": 0, "maxSurge": 1});
+    stage.apply(&by_groups(&surge, 1, "one")).await;
+    let old = settled(&stage, 1).await["updateRevision"].clone();
+    stage.kubelet.ready_if(|pod| kit::image(pod) != "two");
+    let two = by_groups(&surge, 1, "two");
+    stage.apply(&two).await;
+    stage
+        .eventually("the new group is made", || async {
+            (images(&stage).await.get("pd-1-decode-0-1").map(String::as_str) == Some("two")).then_some(())
+        })
+        .await;
+    stage.quiet().await;
+    let before = kit::uids(&stage).await;
+    stage.kill().await;
+    let mut status = kit::status(&stage).await;
+    let record = status["groups"].as_array_mut().unwrap().iter_mut().find(|it| it["index"] == 1).unwrap();
+    assert_ne!(record["revision"], old);
+    record["revision"] = old;
+    let status = Patch::Merge(json!({"status": status}));
+    stage.api(&two).patch_status("pd", &PatchParams::default(), &status).await.unwrap();
+    stage.run();
+    stage
+        .eventually("it is told of as it is", || async {
+            let status = kit::status(&stage).await;
+            let mut told = status["groups"].as_array()?.iter();
+            told.any(|it| it["index"] == 1 && it["revision"] == status["updateRevision"]).then_some(())
+        })
+        .await;
+    stage.quiet().await;
+    assert_eq!(kit::uids(&stage).await, before);
 }
 
 #[tokio::test(flavor = "multi_thread")]

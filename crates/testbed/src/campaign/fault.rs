@@ -74,7 +74,8 @@ pub struct Seeing {
     pub expires: Option<u64>,
     /// One event of so many is cut off in its middle.
     pub cut: Option<u64>,
-    /// A list after a restart is older than the newest by so many versions.
+    /// A list after a restart is older than the newest by so many versions. While nothing is written, each list of a kind
+    /// is half as old as the one before it: what lags behind catches up.
     pub old_lists: u64,
 }
 
@@ -142,6 +143,8 @@ struct State {
     dead: Vec<u32>,
     random: fastrand::Rng,
     newest: u64,
+    /// How often each incarnation listed each kind since the newest version.
+    listed: BTreeMap<(u32, String), u32>,
     reached: BTreeMap<String, u64>,
     violations: Vec<String>,
 }
@@ -154,6 +157,7 @@ impl Shared {
             dead: Vec::new(),
             random: fastrand::Rng::with_seed(seed),
             newest: 0,
+            listed: BTreeMap::new(),
             reached: BTreeMap::new(),
             violations: Vec::new(),
         };
@@ -293,7 +297,10 @@ impl Way {
         let object: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         let version = object["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
         let mut state = self.shared.state();
-        state.newest = state.newest.max(version.unwrap_or_default());
+        if version.is_some_and(|version| version > state.newest) {
+            state.newest = version.unwrap_or_default();
+            state.listed.clear();
+        }
         drop(state);
         Ok(Response::from_parts(head, Full::new(bytes).boxed_unsync()))
     }
@@ -301,11 +308,18 @@ impl Way {
     /// A list as it was a while ago, for an incarnation that begins.
     fn older(&self, request: Request<Full<Bytes>>) -> Request<Full<Bytes>> {
         let mut state = self.shared.state();
-        let by = state.plan.seeing.old_lists;
         let query = request.uri().query().unwrap_or_default();
         let is_list = !query.contains("watch=") && query.contains("limit=");
+        if !is_list || self.incarnation == 1 || query.contains("continue=") {
+            return request;
+        }
+        let listed = (self.incarnation, request.uri().path().to_owned());
+        let before = state.listed.entry(listed).or_default();
+        let halved = *before;
+        *before += 1;
+        let by = state.plan.seeing.old_lists.checked_shr(halved).unwrap_or_default();
         let at = state.newest.saturating_sub(by);
-        if by == 0 || !is_list || self.incarnation == 1 || at == 0 || query.contains("continue=") {
+        if by == 0 || at == 0 {
             return request;
         }
         *state.reached.entry("old list".to_owned()).or_default() += 1;
