@@ -31,7 +31,7 @@ use tracing::Instrument;
 
 use self::{
     events::Voice,
-    queue::{Job, Queue},
+    queue::{Job, Looked, Queue},
     world::News,
 };
 pub use self::{
@@ -68,9 +68,6 @@ impl Who {
 
 /// How many objects are looked at at the same time.
 const AT_ONCE: usize = 16;
-
-/// How long a view may be stale before it is looked at again without news.
-const STALE: Duration = Duration::from_millis(100);
 
 /// What a controller works with.
 #[derive(Clone)]
@@ -126,19 +123,19 @@ impl Context {
         self.bell.notify_one();
     }
 
-    /// When an object is looked at again after this; nothing if the look failed.
-    fn judge(&self, who: &'static str, result: Result<Next, Error>, now: Time) -> Option<Next> {
+    /// How a look ended that gave this.
+    fn judge(&self, who: &'static str, result: Result<Next, Error>) -> Looked {
         let error = match result {
-            Ok(next) => return Some(next),
+            Ok(next) => return Looked::Well(next),
             Err(error) => error,
         };
         self.settings.metrics.failed(who, error.category());
         if let Error::Stale { .. } = error {
             tracing::debug!("{error}; looked at again");
-            return Some(Next { at: Some(now + STALE), outside: false });
+            return Looked::Stale;
         }
         tracing::warn!("{error}; it is tried again");
-        None
+        Looked::Failed
     }
 
     async fn look(&self, job: &Job) -> Result<Next, Error> {
@@ -222,9 +219,9 @@ fn begin(context: &Context, looking: &mut JoinSet<()>) -> Option<Time> {
         let look = async move {
             let result = context.look(&job).await;
             let now = context.now();
-            let next = context.judge(who, result, now);
+            let looked = context.judge(who, result);
             context.settings.metrics.ran(who, now.saturating_sub(began));
-            context.queue().done(job, next, now);
+            context.queue().done(job, looked, now);
             context.bell.notify_one();
         };
         looking.spawn(look.instrument(span));

@@ -46,10 +46,19 @@ impl Next {
     }
 }
 
-/// The first wait after an error; it doubles with each in a row.
+/// How a look ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Looked {
+    Well(Next),
+    /// What was seen is not what is: news are on their way.
+    Stale,
+    Failed,
+}
+
+/// The first wait after an error or a stale view; it doubles with each in a row.
 const BACK_OFF_START: Duration = Duration::from_millis(100);
 
-/// How long news wait at most for an object that failed. What we write ourselves is news too: without a bound, one that
+/// How long news wait at most for an object that failed, and how long news are waited for where a view was stale. What we write ourselves is news too: without a bound, one that
 /// is refused for ever would be tried as fast as the API answers.
 const NEWS_WAIT: Duration = Duration::from_secs(5);
 
@@ -122,29 +131,33 @@ impl Queue {
         }
     }
 
-    /// It has ended. Nothing says that it failed.
-    pub(super) fn done(&mut self, job: Job, result: Option<Next>, now: Time) {
+    /// It has ended.
+    pub(super) fn done(&mut self, job: Job, looked: Looked, now: Time) {
         self.running.remove(&job);
         let overtaken = self.overtaken.remove(&job);
         self.held.retain(|_, until| *until > now);
-        if let Some(next) = result {
-            self.failures.remove(&job);
-            self.hold(&job, now + REST);
-            if next.outside && overtaken {
-                self.add(job.clone(), now);
-            } else if next.outside {
-                self.outside.insert(job.clone());
-            }
-            if let Some(at) = next.at {
-                self.add(job, at.max(now));
-            }
-        } else {
-            let failures = self.failures.entry(job.clone()).or_default();
-            let wait = BACK_OFF_CAP.min(BACK_OFF_START * (1 << (*failures).min(10)));
-            *failures += 1;
-            self.hold(&job, now + wait.min(NEWS_WAIT));
-            self.add(job, now + wait);
+        let Looked::Well(next) = looked else { return self.again(job, looked, now) };
+        self.failures.remove(&job);
+        self.hold(&job, now + REST);
+        if next.outside && overtaken {
+            self.add(job.clone(), now);
+        } else if next.outside {
+            self.outside.insert(job.clone());
         }
+        if let Some(at) = next.at {
+            self.add(job, at.max(now));
+        }
+    }
+
+    /// Looks again at what came to nothing, later each time.
+    fn again(&mut self, job: Job, looked: Looked, now: Time) {
+        let failures = self.failures.entry(job.clone()).or_default();
+        let wait = BACK_OFF_CAP.min(BACK_OFF_START * (1 << (*failures).min(10)));
+        *failures += 1;
+        let soon = wait.min(NEWS_WAIT);
+        let (held, wait) = if looked == Looked::Stale { (REST, soon) } else { (soon, wait) };
+        self.hold(&job, now + held);
+        self.add(job, now + wait);
     }
 
     /// Leaves it alone until then. What came while it ran waits too.
@@ -184,7 +197,7 @@ mod tests {
         assert_eq!(taken(&mut queue, 3), Some(job("a")));
         queue.add(job("a"), at(3));
         assert_eq!((queue.take(at(4)), queue.next()), (None, None));
-        queue.done(job("a"), Some(Next::default()), at(4));
+        queue.done(job("a"), Looked::Well(Next::default()), at(4));
         assert_eq!(taken(&mut queue, 5), Some(job("a")));
     }
 
@@ -196,14 +209,14 @@ mod tests {
             queue.add(job("a"), now);
             if queue.take(now).is_some() {
                 looks.push(now);
-                queue.done(job("a"), Some(Next::default()), now);
+                queue.done(job("a"), Looked::Well(Next::default()), now);
             }
         }
         assert_eq!(looks, [0, 20, 40, 60, 80].map(millis));
         assert_eq!(queue.next(), Some(millis(100)), "the last is not lost");
         queue.add(job("b"), at(9));
         queue.take(at(9));
-        queue.done(job("b"), Some(Next::default()), at(9));
+        queue.done(job("b"), Looked::Well(Next::default()), at(9));
         assert_eq!(queue.held.len(), 1, "nothing is kept of who is not looked at any more");
     }
 
@@ -229,14 +242,14 @@ mod tests {
             assert!(queue.take(now).is_some());
             // Its own write comes back while it runs, and again when it has ended.
             queue.add(job("a"), now);
-            queue.done(job("a"), None, now);
+            queue.done(job("a"), Looked::Failed, now);
             queue.add(job("a"), now);
             assert!(queue.next().unwrap() > now && queue.next().unwrap() <= now + NEWS_WAIT);
         }
         let now = queue.next().unwrap();
         assert!(now > at(30), "tried again and again within {now:?}");
         queue.take(now);
-        queue.done(job("a"), Some(Next::default()), now);
+        queue.done(job("a"), Looked::Well(Next::default()), now);
         queue.add(job("a"), now);
         assert_eq!(queue.next(), Some(now + REST), "one that did not fail rests, and no longer");
     }
@@ -249,17 +262,35 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..12 {
             assert!(queue.take(now).is_some());
-            queue.done(job("a"), None, now);
+            queue.done(job("a"), Looked::Failed, now);
             waits.push(queue.next().unwrap().saturating_sub(now));
             now = queue.next().unwrap();
         }
         assert!(waits.is_sorted() && waits[0] == BACK_OFF_START && waits[11] == BACK_OFF_CAP, "{waits:?}");
         queue.take(now);
-        queue.done(job("a"), Some(Next::default()), now);
+        queue.done(job("a"), Looked::Well(Next::default()), now);
         queue.add(job("a"), now);
         queue.take(now);
-        queue.done(job("a"), None, now);
+        queue.done(job("a"), Looked::Failed, now);
         assert_eq!(queue.next(), Some(now + BACK_OFF_START));
+    }
+
+    #[test]
+    fn a_stale_view_is_looked_at_at_once_with_news_and_less_and_less_often_without() {
+        let mut queue = Queue::default();
+        queue.add(job("a"), at(0));
+        let (mut now, mut waits) = (at(0), Vec::new());
+        for _ in 0..9 {
+            assert!(queue.take(now).is_some());
+            queue.done(job("a"), Looked::Stale, now);
+            waits.push(queue.next().unwrap().saturating_sub(now));
+            now = queue.next().unwrap();
+        }
+        assert!(waits.is_sorted() && waits[0] == BACK_OFF_START && waits[8] == NEWS_WAIT, "{waits:?}");
+        queue.take(now);
+        queue.done(job("a"), Looked::Stale, now);
+        queue.add(job("a"), now);
+        assert_eq!(queue.next(), Some(now + REST));
     }
 
     #[test]
@@ -273,18 +304,18 @@ mod tests {
         let mut queue = Queue::default();
         queue.add(job("a"), at(0));
         queue.take(at(0));
-        queue.done(job("a"), Some(Next { at: None, outside: true }), at(0));
+        queue.done(job("a"), Looked::Well(Next { at: None, outside: true }), at(0));
         assert_eq!(queue.take(at(9)), None);
         queue.outside_changed(at(9));
         assert_eq!(taken(&mut queue, 9), Some(job("a")));
-        queue.done(job("a"), Some(Next::default()), at(9));
+        queue.done(job("a"), Looked::Well(Next::default()), at(9));
         queue.outside_changed(at(10));
         assert_eq!(queue.take(at(10)), None);
     }
 
     #[test]
     fn what_changes_outside_during_a_look_is_looked_at_once_more() {
-        let waits = Some(Next { at: None, outside: true });
+        let waits = Looked::Well(Next { at: None, outside: true });
         let mut queue = Queue::default();
         queue.add(job("a"), at(0));
         queue.take(at(0));
@@ -297,7 +328,7 @@ mod tests {
         queue.outside_changed(at(5));
         assert_eq!(taken(&mut queue, 5), Some(job("a")));
         queue.outside_changed(at(6));
-        queue.done(job("a"), Some(Next::default()), at(7));
+        queue.done(job("a"), Looked::Well(Next::default()), at(7));
         assert_eq!(queue.take(at(9)), None);
     }
 }
