@@ -61,6 +61,8 @@ pub const IN_SERVICE: &str = "segue.dev/in-service";
 pub const LEAVING: &str = "Leaving";
 /// Why a pod is out of service: its whole serving group goes.
 pub const GROUP_LEAVING: &str = "GroupLeaving";
+/// Label: of the pods of a serving group, the one by which the group is counted.
+pub const COUNTS_GROUP: &str = "segue.dev/counts-group";
 /// Annotation: the incarnation of its group that a pod was made for.
 pub const INCARNATION: &str = "segue.dev/incarnation";
 /// Annotation: how often a pod's containers had restarted when its group had started.

@@ -21,6 +21,7 @@ pub mod modelserving;
 mod nodes;
 mod outside;
 mod pods;
+mod printed;
 pub mod request;
 mod runtime;
 pub mod sentence;

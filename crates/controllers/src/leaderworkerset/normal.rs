@@ -2,11 +2,9 @@
 //! texts of one template are one.
 
 use api::leaderworkerset::{LeaderWorkerTemplate, RestartPolicy};
-use schema::{
-    quantity,
-    structs::{self, Is, Type},
-};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+
+use crate::printed::{self, through};
 
 /// A template as Go prints it: zero values that it leaves out are left out, those that it prints are there, and
 /// quantities have one form. What Go does not know is kept, because it reaches the pods.
@@ -19,9 +17,8 @@ pub(super) fn normal(template: &LeaderWorkerTemplate) -> Result<Value, serde_jso
     let mut value = serde_json::to_value(template)?;
     value["restartPolicy"] = json!(policy);
     for name in ["leaderTemplate", "workerTemplate"] {
-        if let Some(pod) = value.get_mut(name).filter(|pod| pod.is_object()) {
-            through("meta/v1.ObjectMeta", &mut pod["metadata"]);
-            through("core/v1.PodSpec", &mut pod["spec"]);
+        if let Some(pod) = value.get_mut(name) {
+            printed::pod(pod);
         }
     }
     for claim in value["volumeClaimTemplates"].as_array_mut().into_iter().flatten() {
@@ -33,40 +30,6 @@ pub(super) fn normal(template: &LeaderWorkerTemplate) -> Result<Value, serde_jso
         fields.remove("volumeClaimTemplates");
     }
     Ok(value)
-}
-
-/// What Go prints of a value after it has read it into this struct.
-fn through(name: &str, value: &mut Value) {
-    if value.is_null() {
-        *value = json!({});
-    }
-    let Some(map) = value.as_object_mut() else { return };
-    map.retain(|_, value| !value.is_null());
-    for field in structs::fields(name) {
-        let printed =
-            map.remove(field.name).map_or_else(|| field.ty.zero(), |value| printed(&field.ty, value));
-        if !field.omits(&printed) {
-            map.insert(field.name.to_owned(), printed);
-        }
-    }
-}
-
-fn printed(ty: &Type, mut value: Value) -> Value {
-    match (&ty.is, value) {
-        (_, Value::Null) => ty.zero(),
-        (Is::Pointer(of), value) => printed(of, value),
-        (Is::List(of), Value::Array(list)) => list.into_iter().map(|item| printed(of, item)).collect(),
-        (Is::Map(of), Value::Object(map)) => {
-            map.into_iter().map(|(key, item)| (key, printed(of, item))).collect::<Map<_, _>>().into()
-        }
-        (Is::Quantity, amount) => quantity::canonical(&amount).map_or(amount, Value::from),
-        (Is::Struct, object) => {
-            value = object;
-            through(ty.name(), &mut value);
-            value
-        }
-        (_, other) => other,
-    }
 }
 
 /// The text that Go writes: `<`, `>` and `&` are escaped in case it ends up in a page.

@@ -83,19 +83,25 @@ impl Acting<'_> {
         for op in taken {
             self.take(ordinal, group, op).await?;
         }
-        let made = together(made.into_iter().map(|op| self.make(ordinal, group, op)).collect()).await;
+        // The first is the one that the group is counted by, if there is none.
+        let first =
+            made.first().filter(|_| !group.replicas.values().any(Replica::counts)).map(|op| id_of(op));
+        let making = |op| self.make((ordinal, group), op, first.as_ref() == Some(&id_of(op)));
+        let made = together(made.into_iter().map(making).collect()).await;
         let mut acting = Vec::new();
         for (id, answer) in decided.units.iter().filter(|(_, (ops, _))| !ops.is_empty()) {
             if let Some(replica) = group.replicas.get(id) {
                 acting.push(self.on_replica((ordinal, group), (id, replica), answer));
             }
         }
+        let is_busy = !acting.is_empty() || !decided.ops.is_empty();
         // One replica that cannot be made holds no other one back.
-        together(acting).await.and(made)
+        together(acting).await.and(made)?;
+        if is_busy || decided.removed { Ok(()) } else { self.count_by_one(group).await }
     }
 
     /// A role replica is made: its name, then its entry. Its workers follow when the entry is there.
-    async fn make(self, ordinal: u32, group: &Group, op: &Op) -> Result<(), Error> {
+    async fn make(self, (ordinal, group): (u32, &Group), op: &Op, counts: bool) -> Result<(), Error> {
         let Op::Create { hash, .. } = op else { return Ok(()) };
         let id = id_of(op);
         let Some((_, role)) = self.observed.revisions.making(&id.role, hash) else { return Ok(()) };
@@ -103,8 +109,25 @@ impl Acting<'_> {
             self.name(ordinal, &id).await?;
         }
         let (index, incarnation, is_gang) = (0, group.restarts, self.observed.is_gang);
-        self.create(Place { group: ordinal, replica: &id, index, incarnation, is_gang }, hash).await?;
+        self.create(Place { group: ordinal, replica: &id, index, incarnation, is_gang, counts }, hash)
+            .await?;
         self.transition(ordinal, &id, "RoleCreating", "Creating").await;
+        Ok(())
+    }
+
+    /// Whoever scales counts one pod of each group: that is another one where the one that counted does not come back, and
+    /// one alone where two leaders chose two.
+    async fn count_by_one(self, group: &Group) -> Result<(), Error> {
+        let mut counting = group.replicas.values().filter(|replica| replica.counts());
+        let marked = |value: Value| json!({"metadata": {"labels": {labels::COUNTS_GROUP: value}}});
+        if counting.next().is_none() {
+            let mut live = group.replicas.values().filter(|replica| replica.state.is_live());
+            let Some(entry) = live.find_map(Replica::entry) else { return Ok(()) };
+            return self.context.change(entry.as_ref(), marked("true".into())).await;
+        }
+        for entry in counting.filter_map(Replica::entry) {
+            self.context.change(entry.as_ref(), marked(Value::Null)).await?;
+        }
         Ok(())
     }
 
@@ -155,7 +178,9 @@ impl Acting<'_> {
                     let own = replica.unit.history.incarnation;
                     let incarnation = if replica.pods.is_empty() { own.max(group.restarts) } else { own };
                     let is_gang = self.observed.is_gang;
-                    let place = Place { group: ordinal, replica: id, index: *index, incarnation, is_gang };
+                    let counts = false;
+                    let place =
+                        Place { group: ordinal, replica: id, index: *index, incarnation, is_gang, counts };
                     self.create(place, &replica.hash).await?;
                 }
                 units::Op::PutInService => {

@@ -115,6 +115,11 @@ impl Replica {
         self.pods.iter().find(|pod| index(pod) == 0)
     }
 
+    /// Whether it is the one by which its group is counted.
+    pub(super) fn counts(&self) -> bool {
+        self.entry().is_some_and(|entry| entry.labels().contains_key(labels::COUNTS_GROUP))
+    }
+
     pub(super) fn pod(&self, uid: &planner::Uid) -> Option<&Arc<Pod>> {
         self.pods.iter().find(|pod| pod.uid().as_deref() == Some(uid.0.as_str()))
     }

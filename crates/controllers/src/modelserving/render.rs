@@ -22,6 +22,8 @@ pub(super) struct Place<'a> {
     pub(super) incarnation: u32,
     /// It is placed together with its group.
     pub(super) is_gang: bool,
+    /// It is the one by which its group is counted.
+    pub(super) counts: bool,
 }
 
 impl Place<'_> {
@@ -70,6 +72,9 @@ pub(super) fn pod(
     if is_entry {
         lay(all, json!({labels::ENTRY: "true"}));
     }
+    if place.counts {
+        lay(all, json!({labels::COUNTS_GROUP: "true"}));
+    }
     lay(&mut metadata["annotations"], json!({labels::INCARNATION: place.incarnation.to_string()}));
     if place.is_gang {
         let (group, task) = (group_name(serving, place.group), place.replica.to_string());
@@ -98,7 +103,8 @@ pub(super) fn pod(
 
 /// The Service that gives an entry the name that its workers look for.
 pub(super) fn headless(serving: &ModelServing, group: u32, replica: &Id) -> (Key, Value) {
-    let name = Place { group, replica, index: 0, incarnation: 0, is_gang: false }.name(serving);
+    let name =
+        Place { group, replica, index: 0, incarnation: 0, is_gang: false, counts: false }.name(serving);
     let key = Key::of(serving).beside(name);
     let mut all = labels_of(serving, group, replica);
     all[labels::MANAGED_BY] = labels::SEGUE.into();

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::{
     count,
     digest::digest,
-    labels, owner,
+    labels, owner, printed,
     runtime::{Context, Error, Key, World},
 };
 
@@ -100,7 +100,7 @@ pub(super) const UNKNOWN: Revision = Revision(0);
 /// The stored revisions, if the wanted one is among them. Which one it is is told by what is in it, never by its name:
 /// another operator named it otherwise.
 pub(super) fn known(serving: &ModelServing, world: &World) -> Result<Option<Revisions>, Error> {
-    let wanted = templates_of(&serving.spec.template.roles)?;
+    let wanted = hashes(&serving.spec.template.roles)?;
     let mut stored: Vec<_> = world.revisions.owned_by(&serving.uid().unwrap_or_default()).collect();
     stored.sort_by_key(|stored| (stored.revision, stored.name_any()));
     let mut templates = BTreeMap::new();
@@ -109,21 +109,19 @@ pub(super) fn known(serving: &ModelServing, world: &World) -> Result<Option<Revi
         let number = Revision(place as u64 + 1);
         templates.insert(number, template(stored, number)?);
     }
-    let mut fitting = Vec::new();
-    for template in templates.values() {
-        let roles: Vec<Role> = template.roles().cloned().collect();
-        if templates_of(&roles)? == wanted {
-            fitting.push(template.clone());
-        }
-    }
-    let target = fitting.pop();
+    let fits = |template: &&Template| {
+        let roles = template.roles.iter().map(|(role, hash)| (role.name.as_str(), hash.clone()));
+        roles.collect::<BTreeMap<_, _>>() == wanted
+    };
+    let target = templates.values().rev().find(fits).cloned();
     Ok(target.map(|target| Revisions { templates, target }))
 }
 
 /// Stores the wanted roles. The name follows from what is in it, so doing it twice does it once.
 pub(super) async fn store(context: &Context, serving: &ModelServing) -> Result<(), Error> {
     let uid = serving.uid().unwrap_or_default();
-    let wanted = templates_of(&serving.spec.template.roles)?;
+    let wanted = hashes(&serving.spec.template.roles)?;
+    let wanted: BTreeMap<&str, &str> = wanted.iter().map(|(name, hash)| (*name, hash.0.as_str())).collect();
     let (newest, names) = {
         let world = context.index.read();
         let stored = || world.revisions.owned_by(&uid);
@@ -133,7 +131,7 @@ pub(super) async fn store(context: &Context, serving: &ModelServing) -> Result<(
     let name = |key: &str| format!("{}-{key}", serving.name_any());
     // Another revision of the same key has the name already: the next key is tried.
     let key = (0..16)
-        .map(|attempt| if attempt == 0 { digest(&wanted) } else { digest(&json!([wanted, attempt])) })
+        .map(|attempt| if attempt == 0 { digest(&json!(wanted)) } else { digest(&json!([wanted, attempt])) })
         .find(|key| !names.contains(&name(key)))
         .unwrap_or_default();
     let object = Key::of(serving).beside(name(&key));
@@ -193,7 +191,9 @@ pub(super) async fn prune(
 fn template(stored: &ControllerRevision, number: Revision) -> Result<Template, Error> {
     let malformed =
         |why: String| Error::Malformed { what: format!("ControllerRevision {}", Key::of(stored)), why };
-    let data = stored.data.as_ref().map_or(&Value::Null, |data| &data.0["data"]);
+    let data = stored.data.as_ref().map_or(&Value::Null, |data| &data.0);
+    // As it is written here and by the other operator, and as that one will write it: a patch of the spec.
+    let data = if data["data"].is_null() { &data["spec"]["template"]["roles"] } else { &data["data"] };
     let roles: Vec<Role> = Vec::deserialize(data).map_err(|error| malformed(error.to_string()))?;
     let key = stored.labels().get(labels::SERVING_REVISION).cloned();
     let hashed = roles.into_iter().map(|role| Ok((role.clone(), hash(&role)?)));
@@ -204,15 +204,12 @@ fn template(stored: &ControllerRevision, number: Revision) -> Result<Template, E
     })
 }
 
-/// Roles without their numbers, by name: the order in which they are written is no part of a revision.
-fn templates_of(roles: &[Role]) -> Result<Value, Error> {
-    let mut all = BTreeMap::new();
-    for role in roles {
-        all.insert(role.name.clone(), without_numbers(role)?);
-    }
-    Ok(json!(all))
+/// What each role is made from, by name: the order in which they are written is no part of a revision.
+fn hashes(roles: &[Role]) -> Result<BTreeMap<&str, RoleHash>, Error> {
+    roles.iter().map(|role| Ok((role.name.as_str(), hash(role)?))).collect()
 }
 
+/// A role without its numbers, in the words of who else may have stored it.
 fn without_numbers(role: &Role) -> Result<Value, Error> {
     let malformed = |error: serde_json::Error| Error::Malformed {
         what: format!("role {}", role.name),
@@ -221,6 +218,9 @@ fn without_numbers(role: &Role) -> Result<Value, Error> {
     let mut value = serde_json::to_value(role).map_err(malformed)?;
     for number in NUMBERS {
         value.as_object_mut().map(|role| role.remove(number));
+    }
+    for template in ["entryTemplate", "workerTemplate"] {
+        value.get_mut(template).map(printed::pod);
     }
     Ok(value)
 }
@@ -255,8 +255,44 @@ mod tests {
     #[test]
     fn the_order_of_roles_is_no_part_of_a_revision() {
         let (decode, prefill) = (role("decode", &json!({})), role("prefill", &json!({"replicas": 2})));
-        let one = templates_of(&[decode.clone(), prefill.clone()]).unwrap();
-        assert_eq!(one, templates_of(&[prefill, decode.clone()]).unwrap());
-        assert_ne!(one, templates_of(&[decode]).unwrap());
+        let both = [decode.clone(), prefill.clone()];
+        let one = hashes(&both).unwrap();
+        assert_eq!(one, hashes(&[prefill, decode.clone()]).unwrap());
+        assert_ne!(one, hashes(&[decode]).unwrap());
+    }
+
+    /// What people write is not what Go prints of it: both mean the same pods.
+    #[test]
+    fn a_role_is_the_same_after_it_has_passed_through_go() {
+        let container =
+            json!({"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 1, "cpu": "0.5"}}});
+        let pod =
+            json!({"spec": {"containers": [container, {"name": "d", "image": "i"}], "hostNetwork": false}});
+        let written = json!({"workerReplicas": 1, "entryTemplate": pod, "workerTemplate": pod});
+        let container = json!({"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1", "cpu": "500m"}}});
+        let other = json!({"name": "d", "image": "i", "resources": {}});
+        let pod = json!({"metadata": {}, "spec": {"containers": [container, other]}});
+        let printed = json!({"workerReplicas": 1, "entryTemplate": pod, "workerTemplate": pod});
+        let (written, printed) = (role("decode", &written), role("decode", &printed));
+        assert_eq!(hash(&written).unwrap(), hash(&printed).unwrap());
+        assert_ne!(hash(&written).unwrap(), hash(&role("decode", &json!({"workerReplicas": 1}))).unwrap());
+    }
+
+    /// The other operator will store patches of the spec, without numbers.
+    #[test]
+    fn both_shapes_of_stored_roles_are_read() {
+        let mut bare = json!(role("decode", &json!({"workerReplicas": 0})));
+        bare.as_object_mut().unwrap().remove("replicas");
+        let read = |data: Value| {
+            let stored = json!({"metadata": {"name": "r", "labels": {labels::SERVING_REVISION: "k"}},
+                "data": data, "revision": 1});
+            template(&serde_json::from_value(stored).unwrap(), UNKNOWN)
+        };
+        let wanted = hash(&role("decode", &json!({}))).unwrap();
+        for data in [json!({"data": [bare]}), json!({"spec": {"plugins": [], "template": {"roles": [bare]}}})]
+        {
+            assert_eq!(read(data).unwrap().hash("decode"), Some(&wanted));
+        }
+        assert!(read(json!({"roles": []})).is_err());
     }
 }

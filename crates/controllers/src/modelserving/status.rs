@@ -47,7 +47,7 @@ pub(super) fn status(observed: &Observed, decision: &Decision, now: Time) -> Mod
         available_replicas: int(tally.running.len()),
         current_revision: Some(came_from.clone()),
         update_revision: Some(target.clone()),
-        label_selector: selector(serving),
+        label_selector: Some(selector(serving)),
         message: (!decision.done).then(|| cut(&sentence::of(&decision.reason), 1024)),
         roles: role_counts(observed),
         groups: told.take(MOST_GROUPS).collect(),
@@ -121,16 +121,9 @@ fn is_outdated(observed: &Observed, index: u32, group: &Group) -> bool {
 }
 
 /// One pod of each group, so that who counts pods counts groups.
-fn selector(serving: &ModelServing) -> Option<String> {
-    let role = &serving.spec.template.roles.first()?.name;
-    let name = serving.name_any();
-    Some(format!(
-        "{}=true,{}={name},{}={role},{}={role}-0",
-        labels::ENTRY,
-        labels::SERVING_NAME,
-        labels::ROLE,
-        labels::ROLE_ID
-    ))
+fn selector(serving: &ModelServing) -> String {
+    let (entry, name) = (labels::ENTRY, labels::SERVING_NAME);
+    format!("{entry}=true,{name}={},{}=true", serving.name_any(), labels::COUNTS_GROUP)
 }
 
 /// Each role over all groups, in the order of the spec; then those that are no more.
@@ -183,7 +176,7 @@ fn group_status(
         restarts: record.map_or(0, |record| record.restarts),
         restarts_in_a_row: record.map_or(0, |record| record.restarts_in_a_row),
         last_failure: record.and_then(|record| record.last_failure.clone()),
-        step: step(group, decided),
+        step: step(observed, group, decided),
         message: (!decided.done).then(|| cut(&message(group, decided), 512)),
         replicas: replicas(group, decided, now),
     };
@@ -239,12 +232,14 @@ fn message(group: &Group, decided: &GroupDecision) -> String {
     }
 }
 
-fn step(group: &Group, decided: &GroupDecision) -> Option<StepStatus> {
+fn step(observed: &Observed, group: &Group, decided: &GroupDecision) -> Option<StepStatus> {
     let step = decided.step.as_ref()?;
+    let target = observed.revisions.target().hash(&step.role);
     let waiting = group.replicas.iter().filter(|(id, _)| id.role == step.role);
     // What is updated first: it is what the step waits for.
-    let blocking = waiting.filter_map(|(_, it)| it.blocking.as_ref().map(|why| (it.since, why)));
-    let blocking = blocking.max_by_key(|(since, _)| *since).map(|(_, why)| why);
+    let rank = |it: &Replica| (Some(&it.hash) == target, it.since);
+    let blocking = waiting.filter_map(|(_, it)| it.blocking.as_ref().map(|why| (rank(it), why)));
+    let blocking = blocking.max_by_key(|(rank, _)| *rank).map(|(_, why)| why);
     Some(StepStatus {
         index: int(step.index),
         role: step.role.clone(),

@@ -25,7 +25,7 @@ pub(super) async fn tell(
     (warning, reason, note): (bool, &str, String),
 ) {
     let action: String = note.chars().take(128).collect();
-    context.tell_of(observed.serving.as_ref(), warning, (&action, reason), note).await;
+    context.announce(observed.serving.as_ref(), warning, (&action, reason), note).await;
 }
 
 fn notes(
@@ -46,8 +46,12 @@ fn notes(
         };
         let far = format!("{} of {} {} updated and Ready", step.satisfied, step.required, step.role);
         let note = format!("group {}: {name}: {far}", group.index);
+        // Of another spec nothing was met yet that could fall back.
+        let is_same = before.observed_generation == after.observed_generation;
         match earlier {
-            Some(earlier) if step.index < earlier.index => notes.push((true, "StepRegressed", note)),
+            Some(earlier) if is_same && step.index < earlier.index => {
+                notes.push((true, "StepRegressed", note));
+            }
             Some(earlier) if step.index == earlier.index => {}
             _ => notes.push((false, "StepEntered", note)),
         }
@@ -107,6 +111,13 @@ mod tests {
         assert_eq!(told(&first, &step(0, 1, None)), [], "a count is no transition");
         assert_eq!(told(&first, &second), [(false, "StepEntered")]);
         assert_eq!(told(&second, &first), [(true, "StepRegressed")]);
+        let edited = ModelServingStatus { observed_generation: 2, ..status(first.clone()) };
+        let edited = notes(&status(second.clone()), &edited, 2);
+        assert_eq!(
+            edited.iter().map(|it| it.1).collect::<Vec<_>>(),
+            ["StepEntered"],
+            "the spec is another one"
+        );
         assert_eq!(told(&second, &Value::Null), [(false, "GroupUpdated")]);
         let starts = step(0, 0, Some("container c is not ready"));
         assert_eq!(told(&first, &starts), [], "a pod that starts is no news");

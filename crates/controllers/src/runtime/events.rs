@@ -67,14 +67,24 @@ impl Context {
         &self,
         object: &impl Resource<DynamicType = ()>,
         warning: bool,
-        (action, reason): (&str, &str),
+        what: (&str, &str),
         note: String,
     ) {
         let uid = object.meta().uid.as_deref().unwrap_or_default();
-        let what = format!("{uid} {reason} {note}");
-        if !self.voice.is_news(what.clone(), self.now()) {
-            return;
+        let told = format!("{uid} {} {note}", what.1);
+        if self.voice.is_news(told.clone(), self.now()) && !self.announce(object, warning, what, note).await {
+            self.voice.forget(&told);
         }
+    }
+
+    /// Tells of something that has just happened, also if the same happened a moment ago. Says whether it was heard.
+    pub async fn announce(
+        &self,
+        object: &impl Resource<DynamicType = ()>,
+        warning: bool,
+        (action, reason): (&str, &str),
+        note: String,
+    ) -> bool {
         let event = Event {
             type_: if warning { EventType::Warning } else { EventType::Normal },
             reason: reason.to_owned(),
@@ -83,8 +93,6 @@ impl Context {
             secondary: None,
         };
         let published = timeout(LONGEST, self.voice.recorder.publish(&event, &object.object_ref(&()))).await;
-        if !matches!(published, Ok(Ok(()))) {
-            self.voice.forget(&what);
-        }
+        matches!(published, Ok(Ok(())))
     }
 }

@@ -27,11 +27,15 @@ async fn inherited(stores_its_revision: bool) -> Stage {
         "uid": live["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true,
     }]);
     if stores_its_revision {
+        // As Go prints what it has read: nobody wrote that.
+        let mut roles = live["spec"]["template"]["roles"].clone();
+        roles[0]["entryTemplate"]["metadata"] = json!({});
+        roles[0]["entryTemplate"]["spec"]["containers"][0]["resources"] = json!({});
         let revision = json!({
             "apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 1,
             "metadata": {"name": format!("pd-{KEY}"), "ownerReferences": owner, "labels": {
                 "modelserving.volcano.sh/name": "pd", "modelserving.volcano.sh/revision": KEY}},
-            "data": {"data": live["spec"]["template"]["roles"]},
+            "data": {"data": roles},
         });
         stage.apply(&revision).await;
     } else {

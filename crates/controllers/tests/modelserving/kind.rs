@@ -34,8 +34,7 @@ async fn groups_of_roles_are_made_named_and_counted() {
     assert_eq!(status["roles"][1], decode);
     assert_eq!(
         status["labelSelector"],
-        "modelserving.volcano.sh/entry=true,modelserving.volcano.sh/name=pd,modelserving.volcano.sh/role=prefill,\
-         modelserving.volcano.sh/role-id=prefill-0"
+        "modelserving.volcano.sh/entry=true,modelserving.volcano.sh/name=pd,segue.dev/counts-group=true"
     );
     assert_eq!(kit::condition(&status, "Available"), "True");
 }

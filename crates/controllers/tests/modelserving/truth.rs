@@ -2,7 +2,10 @@
 //! fails is given up, and what is foreign is left alone.
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, api::PostParams};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, Patch, PatchParams, PostParams},
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -304,4 +307,79 @@ async fn two_controllers_do_what_one_does() {
         "{history:?}"
     );
     drop(first);
+}
+
+/// 21: whoever scales counts one pod of each group, also where the first replica of a role did not stay.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_group_is_counted_once_whichever_replicas_it_has() {
+    let mut stage = Stage::start().await;
+    stage.apply(&serving(2, &[("decode", 3, 0, "d")])).await;
+    let told = settled(&stage, 2).await;
+    let chosen = ListParams::default().labels(told["labelSelector"].as_str().unwrap());
+    let pods: Api<Pod> = Api::default_namespaced(stage.client.clone());
+    let counted = || async {
+        let found = pods.list(&chosen).await.unwrap();
+        found.iter().map(ResourceExt::name_any).collect::<Vec<_>>()
+    };
+    assert_eq!(counted().await, ["pd-0-decode-0-0", "pd-1-decode-0-0"]);
+    stage.kill().await;
+    let cheap = json!({"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-9"}}});
+    pods.patch("pd-0-decode-0-0", &PatchParams::default(), &Patch::Merge(cheap)).await.unwrap();
+    stage.apply(&serving(2, &[("decode", 2, 0, "d")])).await;
+    stage.run();
+    let moved = ["pd-0-decode-1-0", "pd-1-decode-0-0"];
+    stage.eventually("another one counts", || async { (counted().await == moved).then_some(()) }).await;
+    stage.apply(&serving(2, &[("decode", 3, 0, "d")])).await;
+    settled(&stage, 2).await;
+    stage.quiet().await;
+    assert_eq!(counted().await, moved, "one that comes back is not counted beside it");
+}
+
+/// What a step waits for is the pod that it made, also when an old one of the role fails after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pod_that_a_step_waits_for_is_one_that_it_made() {
+    let stage = Stage::start().await;
+    stage.apply(&kit::pd("one", "one")).await;
+    settled(&stage, 1).await;
+    stage.kubelet.ready_if(|pod| kit::image(pod) != "two");
+    stage.apply(&kit::pd("two", "two")).await;
+    let waits = || async {
+        let status = status(&stage).await;
+        let (ready, step) = (&status["roles"][1]["readyReplicas"], &status["groups"][0]["step"]);
+        (ready.as_u64(), step["blockingPod"].as_str().unwrap_or_default().to_owned())
+    };
+    let canary = |ready: u64| (Some(ready), "pd-0-decode-3-0".to_owned());
+    stage
+        .eventually("the canary is waited for", || async { (waits().await == canary(3)).then_some(()) })
+        .await;
+    stage.kubelet.ready_if(|pod| kit::image(pod) != "two" && kit::label(pod, "role-id") != "decode-0");
+    stage.eventually("an old one fails", || async { (waits().await.0 == Some(2)).then_some(()) }).await;
+    stage.quiet().await;
+    assert_eq!(waits().await, canary(2));
+}
+
+/// 22: what happens a second time is told a second time.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upgrade_soon_after_another_one_is_told_as_well() {
+    let stage = Stage::start().await;
+    let told = || async {
+        let events: Api<k8s_openapi::api::events::v1::Event> = Api::default_namespaced(stage.client.clone());
+        let events = events.list(&ListParams::default()).await.unwrap();
+        let entered = events.items.into_iter().filter(|it| {
+            let note = it.note.as_deref().unwrap_or_default();
+            it.reason.as_deref() == Some("StepEntered") && note.contains("step 1 of 4")
+        });
+        entered.map(|it| it.series.map_or(1, |series| series.count)).sum::<i32>()
+    };
+    for (times, image) in [(0, "one"), (1, "two"), (2, "three")] {
+        stage.apply(&kit::pd(image, image)).await;
+        stage
+            .eventually("all of it is updated", || async {
+                let images = kit::images(&stage).await;
+                (images.len() == 8 && images.values().all(|it| it == image)).then_some(())
+            })
+            .await;
+        settled(&stage, 1).await;
+        assert_eq!(told().await, times);
+    }
 }

@@ -41,7 +41,18 @@ pub(super) fn timetable(
         rows: moments.into_iter().map(|moment| row(moment, total)).collect(),
         ends,
         unit: None,
-        advice: Vec::new(),
+        advice: placed_by(&new).into_iter().collect(),
+    })
+}
+
+/// What must run for anything to be placed. Who has the default one alone would wait for ever.
+fn placed_by(serving: &ModelServing) -> Option<String> {
+    let scheduler = &serving.spec.scheduler_name;
+    (scheduler != "default-scheduler").then(|| {
+        format!(
+            "every pod asks for the scheduler `{scheduler}`: where none of that name runs, nothing starts; \
+             spec.schedulerName names another"
+        )
     })
 }
 

@@ -65,9 +65,14 @@ pub async fn make_as_kthena_does(site: &Site) {
         all.as_object_mut().unwrap().extend(labels.as_object().unwrap().clone());
         json!({"name": name, "namespace": "default", "labels": all, "ownerReferences": [owner]})
     };
+    // As Go prints what it has read: nobody wrote the resources.
+    let mut roles = live["spec"]["template"]["roles"].clone();
+    for template in ["entryTemplate", "workerTemplate"] {
+        roles[0][template]["spec"]["containers"][0]["resources"] = json!({});
+    }
     site.apply(&json!({
         "apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": meta("pd-6f7d8", json!({})),
-        "data": {"data": live["spec"]["template"]["roles"]}, "revision": 1,
+        "data": {"data": roles}, "revision": 1,
     }));
     for replica in ["decode-0", "decode-1"] {
         for index in 0..2 {
