@@ -1,5 +1,6 @@
 //! The semantics of `roleUpgrade.steps` inside one group, one promise each, by the numbers of the design notes. Those
-//! of the set of groups (11, 12, 19) are in `roles_set.rs`; 27 is a paragraph of the module's documentation.
+//! of the set of groups (11, 12, 19) are in `roles_set.rs`, which steps are admitted (3, 26) is judged by the API's
+//! tables, and 27 is a paragraph of the module's documentation.
 
 mod roles_kit;
 
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use planner::{
     Amount,
-    roles::{Blocking, Group, GroupSpec, Invalid, Recovery, State, Step, StepState, Turn, admit, plan_group},
+    roles::{Blocking, Group, GroupSpec, Recovery, State, Step, StepState, Turn, plan_group},
 };
 use roles_kit::{
     NOW, acts, admitted, count, group, hash, pd, percent, recorded, replica, replicas, role, short,
@@ -59,32 +60,10 @@ fn a_role_that_shrinks_clamps_its_steps() {
     assert_eq!(step(&spec, &group(&[("decode", "bb"), ("prefill", "a")])), (1, "prefill".to_owned(), 1, 0));
 }
 
-// 3
-#[test]
-fn steps_are_judged_when_they_change_and_not_when_an_autoscaler_writes_replicas() {
-    let four = with_steps(pd(4, 4), vec![count("decode", 4)]);
-    let two = with_steps(pd(2, 4), vec![count("decode", 4)]);
-    assert_eq!(admit(None, &four), Ok(Vec::new()));
-    assert_eq!(admit(None, &two), Err(vec![Invalid::TooMuch(0)]));
-    let warnings = admit(Some(&four), &two).expect("should be admitted");
-    assert_eq!(warnings.iter().map(|warning| warning.code).collect::<Vec<_>>(), ["StepClamped"]);
-    let steps = vec![
-        count("router", 1),
-        count("decode", 0),
-        percent("decode", 101),
-        count("prefill", 3),
-        percent("prefill", 50),
-    ];
-    let expected = [Invalid::UnknownRole(0), Invalid::Nothing(1), Invalid::TooMuch(2), Invalid::Decreases(4)];
-    assert_eq!(admit(Some(&four), &with_steps(pd(4, 4), steps)), Err(expected.to_vec()));
-    assert_eq!(Invalid::Nothing(1).to_string(), "steps[1].updateTo must be more than 0");
-}
-
 // 4
 #[test]
 fn a_step_of_a_role_without_replicas_is_met() {
     let spec = pd(0, 2);
-    assert_eq!(admit(None, &with_steps(spec.clone(), vec![percent("decode", 50)])), Ok(Vec::new()));
     let group = group(&[("decode", ""), ("prefill", "aa")]);
     assert_eq!(step(&spec, &group), (1, "prefill".to_owned(), 1, 0));
     assert_eq!(acts(&spec, &group), ["out prefill-1"]);
@@ -407,19 +386,10 @@ fn a_stall_names_the_step_and_the_pod_and_never_advances() {
 #[test]
 fn without_steps_the_roles_follow_in_order_each_in_its_budget() {
     let spec = with_steps(pd(2, 2), Vec::new());
-    assert_eq!(admit(None, &spec), Ok(Vec::new()));
     assert_eq!(acts(&spec, &group(&[("decode", "aa"), ("prefill", "aa")])), ["out decode-1"]);
     assert_eq!(acts(&spec, &group(&[("decode", "ab"), ("prefill", "aa")])), ["out decode-0"]);
     assert_eq!(acts(&spec, &group(&[("decode", "Bb"), ("prefill", "aa")])), NOTHING);
     assert_eq!(acts(&spec, &group(&[("decode", "bb"), ("prefill", "aa")])), ["out prefill-1"]);
-}
-
-// 26
-#[test]
-fn steps_are_bounded() {
-    let steps = |many| with_steps(pd(4, 4), vec![count("decode", 1); many]);
-    assert_eq!(admit(None, &steps(32)), Ok(Vec::new()));
-    assert_eq!(admit(None, &steps(33)), Err(vec![Invalid::TooMany]));
 }
 
 #[test]

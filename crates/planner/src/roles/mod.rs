@@ -30,7 +30,6 @@
 //! the revision label would pair like with like only if every pod of a group carried the new label, and a role that did
 //! not change keeps its pods and their old label (no surprise restart is worth more), so we leave the key alone.
 
-mod admit;
 mod explain;
 mod group;
 mod observed;
@@ -41,7 +40,6 @@ mod spec;
 mod tally;
 
 pub use self::{
-    admit::{Invalid, MAX_STEPS, admit},
     group::{Op, Plan, StepState, Turn, plan_group},
     observed::{Blocking, Group, Replica, State},
     rehearsal::{Moment, rehearse},
