@@ -2,7 +2,7 @@
 
 mod roles_kit;
 
-use planner::roles::{Group, SetPlan, SetSpec, Turn, plan_set};
+use planner::roles::{Group, Recovery, SetPlan, SetSpec, Turn, plan_set};
 use roles_kit::{NOW, group, hash, set, short};
 
 /// Groups from ordinal 0, each as its decode and prefill letters.
@@ -52,6 +52,20 @@ fn the_highest_group_goes_first_and_is_finished_before_the_next() {
 fn as_many_groups_as_the_budget_has() {
     assert_eq!(at_work(&plan(&set(4, 0, 2), &[OLD, OLD, OLD, OLD])), [2, 3]);
     assert_eq!(at_work(&plan(&set(4, 0, 0), &[OLD, OLD, OLD, OLD])), [3], "0 could never move");
+}
+
+// 11, 22
+#[test]
+fn a_group_of_which_nothing_is_left_waits_its_turn_and_comes_back_as_it_was() {
+    for recovery in [Recovery::Role, Recovery::Group] {
+        let mut spec = set(2, 0, 1);
+        spec.group.recovery = recovery;
+        // Group 1 is in the upgrade and does not get ready.
+        assert_eq!(at_work(&plan(&spec, &[("-", "-"), ("B", "a")])), [1]);
+        assert_eq!(writes(&plan(&spec, &[("-", "-"), ("B", "a")])), ["0: +decode-0@a", "0: +prefill-0@a"]);
+        // With nothing else in it, it is as good a first one as any.
+        assert_eq!(at_work(&plan(&spec, &[("-", "-"), OLD])), [0]);
+    }
 }
 
 // 11

@@ -93,6 +93,9 @@ pub struct GroupStatus {
     /// Why it was made again last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<GroupFailure>,
+    /// Whether it served before it was made again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub served: bool,
     /// Where it is in its upgrade.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<StepStatus>,

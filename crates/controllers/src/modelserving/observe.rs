@@ -372,14 +372,13 @@ impl Reading<'_> {
         group: Option<&GroupStatus>,
     ) -> Memory {
         let made_for = pods.iter().map(|pod| unit::incarnation(pod)).max();
-        let served = record.is_some_and(|record| record.served);
         let failed_at = |failure: &api::leaderworkerset::GroupFailure| moment(failure.time.0);
         if self.wanted.recovery == RecoveryPolicy::ServingGroupRecreate {
             return Memory {
                 incarnation: made_for.unwrap_or_default(),
                 recreations: group.map_or(0, |group| count(group.restarts_in_a_row)),
                 last_recreation: group.and_then(|group| group.last_failure.as_ref()).map(failed_at),
-                served,
+                served: group.is_some_and(|group| group.served),
             };
         }
         let recorded = record.map_or(0, |record| count(record.restarts));
@@ -387,7 +386,7 @@ impl Reading<'_> {
             incarnation: made_for.unwrap_or_default().max(recorded),
             recreations: record.map_or(0, |record| count(record.restarts_in_a_row)),
             last_recreation: record.and_then(|record| record.last_failure.as_ref()).map(failed_at),
-            served,
+            served: record.is_some_and(|record| record.served),
         }
     }
 
@@ -421,7 +420,8 @@ impl Reading<'_> {
 
     /// Until when a failure of a pod is let be; nothing where it has not failed or is not let be.
     fn held_until(&self, pod: &Pod) -> Option<Time> {
-        let grace = Duration::from_secs(self.wanted.grace.filter(|_| has_failed(pod))?);
+        let failures = failures(pod)?;
+        let grace = Duration::from_secs(self.wanted.grace?);
         let ended = unit::containers(pod).filter_map(|container| {
             let last = [container.state.as_ref(), container.last_state.as_ref()];
             let ended = last.into_iter().flatten().filter_map(|state| state.terminated.as_ref());
@@ -429,7 +429,9 @@ impl Reading<'_> {
         });
         let unready = unit::condition(pod, "ContainersReady").filter(|it| it.status != "True");
         let unready = unready.and_then(|it| it.last_transition_time.as_ref()).map(|time| moment(time.0));
-        ended.chain(unready).max().map(|at| at.saturating_add(grace))
+        // From the second failure on the last end is not the first: what fails again and again would be held for ever.
+        let first = if failures > 1 { unready.or_else(|| ended.max()) } else { ended.chain(unready).max() };
+        first.map(|at| at.saturating_add(grace))
     }
 
     /// Whether another operator made a pod, which gave its template a hash of its own. What happened to it before it was
@@ -440,17 +442,19 @@ impl Reading<'_> {
     }
 
     fn is_forgiven(&self, pod: &Pod) -> bool {
-        self.wanted.grace.is_some() && has_failed(pod) && unit::can_serve(pod)
+        self.wanted.grace.is_some() && failures(pod).is_some() && unit::can_serve(pod)
     }
 }
 
-/// Whether a pod has ended, or a container of it restarted since it had started.
-fn has_failed(pod: &Pod) -> bool {
+/// How often containers of a pod restarted since it had started; nothing where it has not failed. One that has ended has
+/// failed, also if none of them restarted.
+fn failures(pod: &Pod) -> Option<u32> {
     let baseline: Option<u32> =
         pod.annotations().get(labels::RESTARTS_AT_START).and_then(|text| text.parse().ok());
     let restarts: u32 = unit::containers(pod).map(|status| count(status.restart_count)).sum();
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    restarts > baseline.unwrap_or_default() || matches!(phase, Some("Failed" | "Succeeded"))
+    let failures = restarts.saturating_sub(baseline.unwrap_or_default());
+    (failures > 0 || matches!(phase, Some("Failed" | "Succeeded"))).then_some(failures)
 }
 
 /// Whether another operator made a pod, and nobody has handed it over: every pod of ours says for which incarnation it was

@@ -1,6 +1,9 @@
 //! What is, of a ModelServing, in the words of its contract.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use api::{
     leaderworkerset::GroupFailure,
@@ -60,27 +63,29 @@ pub(super) fn status(observed: &Observed, decision: &Decision, now: Time) -> Mod
 /// The groups, counted.
 struct Tally {
     running: Vec<u32>,
-    /// Those that do not run.
+    /// Those that do not run, also if nothing of them is there yet.
     waiting: Vec<u32>,
     /// Those of which every replica is there and of the wanted template.
     updated: usize,
     others: usize,
-    /// Those in which the partitions leave something outdated to be replaced.
+    /// Those that an update is not through with: something of them is replaced, or what replaced it does not serve yet.
     outdated: Vec<u32>,
 }
 
 impl Tally {
     fn of(observed: &Observed) -> Self {
         let groups = &observed.groups;
-        let (running, waiting): (Vec<_>, Vec<_>) =
-            groups.iter().partition(|(_, group)| is_running(observed, group));
-        let indices = |groups: Vec<(&u32, &Group)>| groups.into_iter().map(|(index, _)| *index).collect();
+        let missing = (observed.wanted.replicas as usize).saturating_sub(groups.len());
+        let missing = (0..u32::MAX).filter(|index| !groups.contains_key(index)).take(missing);
+        let runs = |index: &u32| groups.get(index).is_some_and(|group| is_running(observed, group));
+        let all: BTreeSet<u32> = groups.keys().copied().chain(missing).collect();
+        let (running, waiting): (Vec<u32>, Vec<u32>) = all.iter().partition(|index| runs(index));
         let updated = groups.values().filter(|group| is_updated(observed, group)).count();
         let leaves = |group: &Group| group.leaving || group.replicas.values().all(|it| !it.state.is_live());
         let others = groups.values().filter(|group| !leaves(group) && !is_updated(observed, group)).count();
-        let outdated = groups.iter().filter(|(index, group)| is_outdated(observed, **index, group));
-        let outdated = outdated.map(|(index, _)| *index).collect();
-        Self { running: indices(running), waiting: indices(waiting), updated, others, outdated }
+        let outdated = all.into_iter().filter(|index| is_outdated(observed, *index, runs(index)));
+        let outdated = outdated.collect();
+        Self { running, waiting, updated, others, outdated }
     }
 
     fn is_updated(&self) -> bool {
@@ -105,9 +110,16 @@ fn is_updated(observed: &Observed, group: &Group) -> bool {
     !group.leaving && enough && live().all(|(id, replica)| is_new(id, replica))
 }
 
-/// Whether an update has something to replace in a group.
-fn is_outdated(observed: &Observed, index: u32, group: &Group) -> bool {
-    let wanted = &observed.wanted;
+/// Whether an update is not through with a group.
+fn is_outdated(observed: &Observed, index: u32, runs: bool) -> bool {
+    let (wanted, target) = (&observed.wanted, observed.revisions.target());
+    let is_kept = match wanted.by {
+        By::Role => wanted.roles.iter().any(|(_, partition)| *partition > 0),
+        By::Group | By::Steps => index < wanted.partition,
+    };
+    if !runs && !is_kept && wanted.current != target.key {
+        return true;
+    }
     let kept = |id: &Id| {
         let places = wanted.group.roles.iter().zip(&wanted.roles);
         let mut partitions = places.filter(|(role, _)| role.name == id.role).map(|(_, (_, kept))| *kept);
@@ -116,8 +128,9 @@ fn is_outdated(observed: &Observed, index: u32, group: &Group) -> bool {
             By::Group | By::Steps => index < wanted.partition,
         }
     };
-    let replicas = group.replicas.iter().filter(|(id, replica)| replica.state.is_live() && !kept(id));
-    replicas.into_iter().any(|(id, it)| observed.revisions.target().hash(&id.role) != Some(&it.hash))
+    let replicas = observed.groups.get(&index).into_iter().flat_map(|group| &group.replicas);
+    let mut replicas = replicas.filter(|(id, _)| !kept(id));
+    replicas.any(|(id, it)| target.hash(&id.role) != Some(&it.hash))
 }
 
 /// One pod of each group, so that who counts pods counts groups.
@@ -176,6 +189,7 @@ fn group_status(
         restarts: record.map_or(0, |record| record.restarts),
         restarts_in_a_row: record.map_or(0, |record| record.restarts_in_a_row),
         last_failure: record.and_then(|record| record.last_failure.clone()),
+        served: record.is_some_and(|record| record.served),
         step: step(observed, group, decided),
         message: (!decided.done).then(|| cut(&message(group, decided), 512)),
         replicas: replicas(group, decided, now),
@@ -184,6 +198,7 @@ fn group_status(
         let made_for = group.replicas.values().map(|replica| replica.unit.history.incarnation).max();
         status.restarts = int(made_for.unwrap_or_default()).max(status.restarts) + 1;
         status.restarts_in_a_row += 1;
+        status.served |= group.replicas.values().any(|replica| replica.unit.history.served);
         status.last_failure = Some(failure(group.replicas.get(id), reason, now));
     } else if is_steady(group, decided) {
         status.restarts_in_a_row = 0;

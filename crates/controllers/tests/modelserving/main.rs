@@ -12,3 +12,4 @@ mod rolling;
 mod stage;
 mod steps;
 mod truth;
+mod weak;

@@ -86,7 +86,8 @@ fn untouched(plan: &GroupPlan) -> bool {
 /// What matters about a group for its turn.
 struct View<'a> {
     group: &'a Group,
-    /// Waiting, if something in it is still to be upgraded.
+    /// Waiting, if something in it is still to be upgraded or to be made from what is wanted: also one of which nothing is
+    /// left, so that a failure does not admit it beyond the room.
     turn: Turn,
     running: bool,
     /// Some of it has been.
@@ -103,7 +104,7 @@ impl<'a> View<'a> {
             |tally: &Tally<'_>| if position.fresh() { tally.ready() >= tally.wanted } else { tally.runs() };
         let lacks = |tally: &Tally<'_>| match tally.target {
             None => !tally.stay.is_empty(),
-            Some(_) => tally.outdated() || (tally.old.is_none() && tally.updated() < tally.wanted),
+            Some(_) => tally.outdated() || (tally.changes() && tally.updated() < tally.wanted),
         };
         let replaced = |tally: &Tally<'_>| (tally.changes() || tally.outdated()) && tally.updated() > 0;
         let turn = match !position.fresh() && tallies.iter().any(lacks) {
