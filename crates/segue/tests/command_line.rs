@@ -188,6 +188,32 @@ fn sets_and_roles_are_rehearsed_too() {
     assert_eq!(order, seed);
 }
 
+/// Without steps whole groups are replaced, or each role by itself: a plan shows what the controllers do.
+#[test]
+fn servings_without_steps_are_rehearsed_as_they_are_replaced() {
+    let served = |strategy: &str| {
+        let pods = "entryTemplate: {spec: {containers: [{name: c, image: i}]}}";
+        let role = |name: &str| format!("{{name: {name}, replicas: 2, workerReplicas: 0, {pods}}}");
+        let roles = format!("[{}, {}]", role("prefill"), role("decode"));
+        let manifest = format!(
+            "{{apiVersion: workload.serving.volcano.sh/v1alpha1, kind: ModelServing, metadata: {{name: pd}}, \
+             spec: {{replicas: 3, template: {{roles: {roles}}}, rolloutStrategy: {strategy}}}}}"
+        );
+        support::stdout(&with_input(&["plan", "-f", "-"], &manifest))
+    };
+    let by_groups = served(
+        "{type: ServingGroupRollingUpdate, rollingUpdateConfiguration: {maxUnavailable: 0, maxSurge: 1}}",
+    );
+    assert!(by_groups.contains("3 groups, 1 more and 0 fewer allowed"), "{by_groups}");
+    assert!(by_groups.contains("peak 4 units") && by_groups.contains("unit 3 is"), "{by_groups}");
+    let by_roles = served("{type: RoleRollingUpdate}");
+    assert!(by_roles.contains("peak 12 units"), "{by_roles}");
+    for role in ["prefill", "decode"] {
+        assert!(by_roles.contains(&format!("role {role} of every group: all 2 units serve")), "{by_roles}");
+    }
+    assert!(by_roles.contains("the scheduler `volcano`"), "{by_roles}");
+}
+
 #[test]
 fn a_rollback_is_rehearsed_too() {
     let rows =

@@ -13,6 +13,9 @@ use tokio::{sync::oneshot, task::JoinHandle};
 
 use crate::stage::Stage;
 
+/// What a revision and the pods of it are labelled with.
+pub const REVISION: &str = "modelserving.volcano.sh/revision";
+
 /// A ModelServing called `pd` with these roles: name, replicas, workers, image.
 pub fn serving(groups: u32, roles: &[(&str, u32, u32, &str)]) -> Value {
     let pod = |image: &str| json!({"spec": {"containers": [{"name": "c", "image": image}]}});
@@ -52,6 +55,34 @@ pub fn pd(prefill: &str, decode: &str) -> Value {
     serving
 }
 
+/// Groups are replaced so.
+pub fn rolling(mut serving: Value, configuration: &Value) -> Value {
+    serving["spec"]["rolloutStrategy"] =
+        json!({"type": "ServingGroupRollingUpdate", "rollingUpdateConfiguration": configuration});
+    serving
+}
+
+/// Waits until a pod is made from this image.
+pub async fn made_from(stage: &Stage, pod: &str, image: &str) {
+    stage
+        .eventually("a pod is made from another template", || async {
+            images(stage).await.get(pod).is_some_and(|it| it == image).then_some(())
+        })
+        .await;
+}
+
+/// Waits until a pod is another one than before, and so many groups serve again. What is missing is told
+/// before anything is made in its place, so nobody counts what is gone.
+pub async fn returned(stage: &Stage, pod: &str, before: &BTreeMap<String, String>, groups: u64) {
+    stage
+        .eventually("it is back, and the groups serve", || async {
+            let now = uids(stage).await;
+            let is_back = now.get(pod).is_some_and(|uid| before.get(pod) != Some(uid));
+            (is_back && status(stage).await["availableReplicas"] == groups).then_some(())
+        })
+        .await;
+}
+
 /// Waits until so many groups serve and nothing is left to do.
 pub async fn settled(stage: &Stage, groups: u64) -> Value {
     stage
@@ -66,6 +97,12 @@ pub async fn settled(stage: &Stage, groups: u64) -> Value {
 
 pub async fn status(stage: &Stage) -> Value {
     stage.get("ModelServing", "pd").await.unwrap()["status"].clone()
+}
+
+/// What is said of a condition.
+pub fn message(status: &Value, ty: &str) -> String {
+    let found = status["conditions"].as_array().into_iter().flatten().find(|it| it["type"] == ty);
+    found.and_then(|it| it["message"].as_str()).unwrap_or_default().to_owned()
 }
 
 pub fn condition(status: &Value, ty: &str) -> String {
@@ -121,6 +158,10 @@ pub async fn patch(stage: &Stage, patch: &Value) {
 pub async fn delete_pod(stage: &Stage, name: &str) {
     let api: Api<Pod> = Api::default_namespaced(stage.client.clone());
     api.delete(name, &kube::api::DeleteParams::default()).await.unwrap();
+}
+
+pub fn incarnation(pod: &Pod) -> &str {
+    pod.annotations().get("segue.dev/incarnation").map_or("", String::as_str)
 }
 
 pub fn label(pod: &Pod, name: &str) -> String {

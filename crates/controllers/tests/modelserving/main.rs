@@ -6,6 +6,7 @@ mod floors;
 mod gang;
 mod kind;
 mod kit;
+mod midway;
 mod recovery;
 mod rolling;
 #[path = "../stage/mod.rs"]

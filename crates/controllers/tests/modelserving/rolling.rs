@@ -9,10 +9,7 @@ use crate::{
 };
 
 fn by_groups(configuration: &Value, groups: u32, image: &str) -> Value {
-    let mut serving = serving(groups, &[("prefill", 1, 0, "p"), ("decode", 1, 1, image)]);
-    serving["spec"]["rolloutStrategy"] =
-        json!({"type": "ServingGroupRollingUpdate", "rollingUpdateConfiguration": configuration});
-    serving
+    kit::rolling(serving(groups, &[("prefill", 1, 0, "p"), ("decode", 1, 1, image)]), configuration)
 }
 
 #[tokio::test(flavor = "multi_thread")]
