@@ -420,18 +420,8 @@ impl Reading<'_> {
 
     /// Until when a failure of a pod is let be; nothing where it has not failed or is not let be.
     fn held_until(&self, pod: &Pod) -> Option<Time> {
-        let failures = failures(pod)?;
         let grace = Duration::from_secs(self.wanted.grace?);
-        let ended = unit::containers(pod).filter_map(|container| {
-            let last = [container.state.as_ref(), container.last_state.as_ref()];
-            let ended = last.into_iter().flatten().filter_map(|state| state.terminated.as_ref());
-            ended.filter_map(|ended| ended.finished_at.as_ref()).map(|time| moment(time.0)).max()
-        });
-        let unready = unit::condition(pod, "ContainersReady").filter(|it| it.status != "True");
-        let unready = unready.and_then(|it| it.last_transition_time.as_ref()).map(|time| moment(time.0));
-        // From the second failure on the last end is not the first: what fails again and again would be held for ever.
-        let first = if failures > 1 { unready.or_else(|| ended.max()) } else { ended.chain(unready).max() };
-        first.map(|at| at.saturating_add(grace))
+        failed_at(pod).map(|at| at.saturating_add(grace))
     }
 
     /// Whether another operator made a pod, which gave its template a hash of its own. What happened to it before it was
@@ -444,6 +434,20 @@ impl Reading<'_> {
     fn is_forgiven(&self, pod: &Pod) -> bool {
         self.wanted.grace.is_some() && failures(pod).is_some() && unit::can_serve(pod)
     }
+}
+
+/// When a pod failed, as far as its status tells. From the second failure on the last end is not the first one, and what
+/// fails again and again would be let be for ever: then it is since when it is not ready.
+fn failed_at(pod: &Pod) -> Option<Time> {
+    let failures = failures(pod)?;
+    let ended = unit::containers(pod).filter_map(|container| {
+        let last = [container.state.as_ref(), container.last_state.as_ref()];
+        let ended = last.into_iter().flatten().filter_map(|state| state.terminated.as_ref());
+        ended.filter_map(|ended| ended.finished_at.as_ref()).map(|time| moment(time.0)).max()
+    });
+    let unready = unit::condition(pod, "ContainersReady").filter(|it| it.status != "True");
+    let unready = unready.and_then(|it| it.last_transition_time.as_ref()).map(|time| moment(time.0));
+    if failures > 1 { unready.or_else(|| ended.max()) } else { ended.chain(unready).max() }
 }
 
 /// How often containers of a pod restarted since it had started; nothing where it has not failed. One that has ended has
@@ -487,5 +491,29 @@ impl Observed {
         used.extend(groups.filter_map(|group| group.from.clone()).chain(labelled));
         used.extend([self.revisions.target().key.clone(), self.wanted.current.clone()]);
         used
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_that_fails_again_and_again_failed_when_it_failed_first() {
+        let failed = |restarts: u32, finished: &str| -> Option<u64> {
+            let ended = json!({"terminated": {"exitCode": 1, "finishedAt": finished}});
+            let pod = json!({"status": {
+                "conditions": [{"type": "ContainersReady", "status": "False",
+                    "lastTransitionTime": "1970-01-01T00:01:00Z"}],
+                "containerStatuses": [{"name": "c", "image": "i", "imageID": "", "ready": false,
+                    "restartCount": restarts, "lastState": ended}],
+            }});
+            failed_at(&serde_json::from_value(pod).unwrap()).map(|at| at.as_secs())
+        };
+        assert_eq!(failed(0, "1970-01-01T00:01:00Z"), None, "it only takes its time");
+        assert_eq!(failed(1, "1970-01-01T00:05:00Z"), Some(300), "it failed while it started");
+        assert_eq!(failed(2, "1970-01-01T00:09:00Z"), Some(60), "each end comes later, and is not the first");
     }
 }
