@@ -1,6 +1,6 @@
 //! Groups, roles, names, and their numbers.
 
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Container, Pod, Service};
 use kube::{Api, ResourceExt, api::ListParams};
 use serde_json::json;
 
@@ -47,6 +47,7 @@ async fn pods_carry_what_the_router_and_the_autoscaler_look_for() {
     let template = &mut serving["spec"]["template"]["roles"][0]["entryTemplate"];
     template["spec"]["schedulerName"] = json!("theirs");
     template["spec"]["containers"][0]["env"] = json!([{"name": "GROUP_SIZE", "value": "9"}]);
+    template["spec"]["initContainers"] = json!([{"name": "first", "image": "i"}]);
     // A label that the controllers find pods by is theirs, whatever a template says.
     template["metadata"]["labels"] = json!({"modelserving.volcano.sh/group-name": "mine", "app": "x"});
     stage.apply(&serving).await;
@@ -61,8 +62,8 @@ async fn pods_carry_what_the_router_and_the_autoscaler_look_for() {
     assert_eq!(entry.labels()["app"], "x");
     let spec = entry.spec.as_ref().unwrap();
     assert_eq!(spec.scheduler_name.as_deref(), Some("mine"));
-    let env = |pod: &k8s_openapi::api::core::v1::Pod| -> Vec<(String, String)> {
-        let env = pod.spec.as_ref().unwrap().containers[0].env.clone().unwrap();
+    let variables = |container: &Container| -> Vec<(String, String)> {
+        let env = container.env.clone().unwrap();
         env.into_iter().map(|it| (it.name, it.value.unwrap())).collect()
     };
     let expected = |index: &str| {
@@ -70,7 +71,9 @@ async fn pods_carry_what_the_router_and_the_autoscaler_look_for() {
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .to_vec()
     };
+    let env = |pod: &Pod| variables(&pod.spec.as_ref().unwrap().containers[0]);
     assert_eq!((env(entry), env(worker)), (expected("0"), expected("1")));
+    assert_eq!(variables(&spec.init_containers.as_ref().unwrap()[0]), expected("0"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -163,10 +166,11 @@ async fn nothing_is_written_where_nothing_changes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn plugins_change_the_pods_that_they_are_for() {
     let stage = Stage::start().await;
-    let mut serving = serving(1, &[("decode", 1, 1, "d")]);
+    let mut serving = serving(1, &[("decode", 1, 1, "d"), ("prefill", 1, 0, "p")]);
     serving["spec"]["plugins"] = json!([
         {"name": "demo-pod-tweaks", "config": {"annotations": {"a": "b"}, "env": [{"name": "X", "value": "y"}]},
          "scope": {"target": "Worker"}},
+        {"name": "demo-pod-tweaks", "config": {"runtimeClassName": "fast"}, "scope": {"roles": ["prefill"]}},
         {"name": "lws-standard-labels"},
         {"name": "nobody-knows"},
     ]);
@@ -178,5 +182,7 @@ async fn plugins_change_the_pods_that_they_are_for() {
     let env = worker.spec.as_ref().unwrap().containers[0].env.clone().unwrap();
     assert!(env.iter().any(|it| it.name == "X" && it.value.as_deref() == Some("y")));
     assert_eq!(worker.labels()["leaderworkerset.sigs.k8s.io/worker-index"], "1");
+    let class = |pod: &Pod| pod.spec.as_ref().unwrap().runtime_class_name.clone();
+    assert_eq!((class(entry), class(&pods[2])), (None, Some("fast".to_owned())));
     assert_eq!(kit::condition(&status, "NotActedOn"), "True", "{status}");
 }

@@ -190,6 +190,66 @@ async fn by_roles_a_surge_and_a_partition_are_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn by_roles_every_group_follows_and_roles_come_and_go() {
+    let stage = Stage::start().await;
+    let wanted = |roles: &[(&str, u32, u32, &str)]| {
+        let mut serving = serving(2, roles);
+        serving["spec"]["rolloutStrategy"] = json!({"type": "RoleRollingUpdate"});
+        serving
+    };
+    stage.apply(&wanted(&[("decode", 2, 0, "one"), ("router", 1, 0, "r")])).await;
+    settled(&stage, 2).await;
+    let watching = watch(&stage).await;
+    stage.apply(&wanted(&[("decode", 2, 0, "two"), ("prefill", 1, 0, "p")])).await;
+    settled(&stage, 2).await;
+    let history = watching.end().await;
+    history.is_clean();
+    let expected = ["pd-0", "pd-1"].map(|group| {
+        assert_eq!(history.fewest_of(group, "decode"), 1);
+        [("decode-0", "two"), ("decode-1", "two"), ("prefill-0", "p")]
+            .map(|(replica, image)| (format!("{group}-{replica}-0"), image.to_owned()))
+    });
+    assert_eq!(images(&stage).await, expected.into_iter().flatten().collect());
+}
+
+/// 19: a revision whose name another one has already gets another name, and neither is taken for the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_revisions_of_one_key_are_two() {
+    let wanted = |image: &str| serving(1, &[("decode", 1, 0, image)]);
+    let key = {
+        let stage = Stage::start().await;
+        stage.apply(&wanted("two")).await;
+        settled(&stage, 1).await["updateRevision"].as_str().unwrap().to_owned()
+    };
+    let mut stage = Stage::start().await;
+    stage.apply(&wanted("one")).await;
+    settled(&stage, 1).await;
+    stage.kill().await;
+    let serving = stage.get("ModelServing", "pd").await.unwrap();
+    stage
+        .apply(&json!({
+            "apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 2,
+            "metadata": {"name": format!("pd-{key}"), "labels": {
+                "modelserving.volcano.sh/name": "pd", kit::REVISION: key,
+            }, "ownerReferences": [{
+                "apiVersion": "workload.serving.volcano.sh/v1alpha1", "kind": "ModelServing", "name": "pd",
+                "uid": serving["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true,
+            }]},
+            "data": {"data": wanted("three")["spec"]["template"]["roles"]},
+        }))
+        .await;
+    stage.apply(&wanted("two")).await;
+    stage.run();
+    let told = stage
+        .eventually("it is updated", || async {
+            let is_new = images(&stage).await.get("pd-0-decode-0-0").map(String::as_str) == Some("two");
+            if is_new { Some(settled(&stage, 1).await) } else { None }
+        })
+        .await;
+    assert_ne!(told["updateRevision"], key);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn old_revisions_are_kept_as_far_as_asked() {
     let stage = Stage::start().await;
     for image in ["one", "two", "three", "four"] {

@@ -132,6 +132,7 @@ pub(super) fn servings() -> Vec<Workload> {
         story(name, vec![serving("one", shape), Step::Settle, what, Step::Settle])
     };
     let whole = Shape { recovery: "ServingGroupRecreate", ..PLAIN };
+    let halves = Shape { groups: 2, prefill: 1, recovery: "ServingGroupRecreate", ..STEPS };
     vec![
         story("create", vec![one.clone(), Step::Settle]),
         story("create, single pods", vec![serving("one", Shape { workers: 0, ..PLAIN }), Step::Settle]),
@@ -162,6 +163,18 @@ pub(super) fn servings() -> Vec<Workload> {
         after("loss of an entry", PLAIN, Step::DeletePod("x-1-decode-0-0")),
         after("loss of a single pod, the whole group", whole, Step::DeletePod("x-1-prefill-0-0")),
         after("loss, only the pod", Shape { recovery: "None", ..PLAIN }, Step::DeletePod("x-1-decode-0-1")),
+        after("loss of a node", PLAIN, Step::LoseNode("x-1-decode-0-1")),
+        story(
+            "steps, the loss of a group midway",
+            vec![
+                serving("one", halves),
+                Step::Settle,
+                serving("two", halves),
+                Step::After(6),
+                Step::DeletePod("x-0-prefill-0-0"),
+                Step::Settle,
+            ],
+        ),
         after("delete", PLAIN, Step::Delete),
         story(
             "delete while rolling",
