@@ -58,8 +58,8 @@ pub(super) enum Looked {
 /// The first wait after an error or a stale view; it doubles with each in a row.
 const BACK_OFF_START: Duration = Duration::from_millis(100);
 
-/// How long news wait at most for an object that failed, and how long news are waited for where a view was stale. What we write ourselves is news too: without a bound, one that
-/// is refused for ever would be tried as fast as the API answers.
+/// How long news wait at most for an object that failed, and how long news are waited for where a view was stale. What we
+/// write ourselves is news too: without a bound, one that is refused for ever would be tried as fast as the API answers.
 const NEWS_WAIT: Duration = Duration::from_secs(5);
 
 /// How long an object is left alone after a look: what comes in a burst, such as the pods of a set that get ready

@@ -1,32 +1,18 @@
 //! Conditions: what they say, when they change, and what is named in them.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::Duration,
 };
 
-use controllers::{Nothing, Settings};
 use serde_json::{Value, json};
 
 use crate::{
     rolling, set,
-    stage::{Stage, ready_groups, updated_groups},
+    stage::{Stage, ready_groups, updated_groups, wall_clock},
 };
 
 static LATER: AtomicU64 = AtomicU64::new(0);
-
-#[allow(clippy::disallowed_methods, reason = "conditions carry the time of the wall clock")]
-fn wall_clock() -> Duration {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap()
-}
-
-async fn with_clock(clock: fn() -> Duration) -> Stage {
-    let settings = Settings { embedded: true, clock, ..Settings::default() };
-    Stage::with(Arc::new(Nothing::default()), settings).await
-}
 
 fn conditions(status: &Value) -> Vec<&Value> {
     status["conditions"].as_array().into_iter().flatten().collect()
@@ -71,7 +57,7 @@ async fn conditions_say_their_words_and_exclude_each_other_in_every_write() {
 /// Bug 6.7: the time of a condition moves with every change of the spec.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_time_of_a_condition_does_not_move_with_the_generation() {
-    let stage = with_clock(|| wall_clock() + Duration::from_secs(LATER.load(Relaxed))).await;
+    let stage = Stage::at_time(|| wall_clock() + Duration::from_secs(LATER.load(Relaxed))).await;
     stage.apply(&set("x", 1, 1, "one")).await;
     stage.eventually("the group is ready", ready_groups(&stage, "x", 1)).await;
     let before = stage.eventually("it is available", || stage.true_condition("x", "Available")).await;
@@ -121,7 +107,7 @@ async fn a_leader_that_is_not_ready_for_long_under_leader_ready_is_named() {
     soon.quiet().await;
     assert_eq!(soon.condition("x", "Degraded").await, "absent");
 
-    let late = with_clock(|| wall_clock() + Duration::from_secs(601)).await;
+    let late = Stage::at_time(|| wall_clock() + Duration::from_secs(601)).await;
     late.kubelet.ready_if(|_| false);
     late.apply(&waits).await;
     let condition = late.eventually("it is named", || late.true_condition("x", "Degraded")).await;

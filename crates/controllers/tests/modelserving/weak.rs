@@ -2,14 +2,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::Duration,
 };
 
-use controllers::{Nothing, Settings, sentence};
+use controllers::sentence;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -23,23 +20,13 @@ use crate::{
     kit::{
         self, REVISION, incarnation, made_from, message, returned, rolling, serving, settled, status, uids,
     },
-    stage::Stage,
+    stage::{Stage, wall_clock},
 };
 
 /// By how many seconds the clocks of three tests are ahead of what they began with.
 static BACKING_OFF: AtomicU64 = AtomicU64::new(0);
 static FAILING: AtomicU64 = AtomicU64::new(0);
 static WAITING: AtomicU64 = AtomicU64::new(0);
-
-#[allow(clippy::disallowed_methods, reason = "the controllers tell the time by the wall clock")]
-fn wall_clock() -> Duration {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap()
-}
-
-async fn with_clock(clock: fn() -> Duration) -> Stage {
-    let settings = Settings { embedded: true, clock, ..Settings::default() };
-    Stage::with(Arc::new(Nothing::default()), settings).await
-}
 
 /// Has the ModelServing looked at again: a clock that is put forward wakes nobody.
 async fn touch(stage: &Stage) {
@@ -101,7 +88,7 @@ async fn a_failure_that_outlasts_its_grace_is_answered() {
 /// 9: the first failure is answered at once, and each one in a row after twice as long.
 #[tokio::test(flavor = "multi_thread")]
 async fn failures_in_a_row_are_answered_later_each_time() {
-    let stage = with_clock(|| wall_clock() + Duration::from_secs(BACKING_OFF.load(Relaxed))).await;
+    let stage = Stage::at_time(|| wall_clock() + Duration::from_secs(BACKING_OFF.load(Relaxed))).await;
     stage.apply(&answering("RoleRecreate", 0)).await;
     settled(&stage, 2).await;
     stage.quiet().await;
@@ -304,7 +291,7 @@ async fn two_whose_pods_would_have_one_name_leave_each_other_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scheduler_that_is_missing_is_named() {
     // A minute behind, so that no pod waits for long however slow this test is.
-    let mut stage = with_clock(|| {
+    let mut stage = Stage::at_time(|| {
         (wall_clock() + Duration::from_secs(WAITING.load(Relaxed))).saturating_sub(Duration::from_mins(1))
     })
     .await;
@@ -336,7 +323,7 @@ async fn a_scheduler_that_is_missing_is_named() {
 /// Decision 5: what fails again and again is told as long as it does not serve; once is not again and again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_fails_again_and_again_is_told_until_it_serves() {
-    let stage = with_clock(|| wall_clock() + Duration::from_secs(FAILING.load(Relaxed))).await;
+    let stage = Stage::at_time(|| wall_clock() + Duration::from_secs(FAILING.load(Relaxed))).await;
     stage.apply(&answering("RoleRecreate", 0)).await;
     settled(&stage, 2).await;
     stage.quiet().await;

@@ -20,6 +20,11 @@ use tokio::{
     task::JoinHandle,
 };
 
+#[allow(clippy::disallowed_methods, reason = "the controllers tell the time by the wall clock")]
+pub fn wall_clock() -> Duration {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap()
+}
+
 pub struct Stage {
     pub client: Client,
     pub kubelet: Kubelet,
@@ -32,6 +37,12 @@ pub struct Stage {
 impl Stage {
     pub async fn start() -> Self {
         Self::with(Arc::new(Nothing::default()), Settings { embedded: true, ..Settings::default() }).await
+    }
+
+    /// One on which time is what this says.
+    pub async fn at_time(clock: fn() -> Duration) -> Self {
+        let settings = Settings { embedded: true, clock, ..Settings::default() };
+        Self::with(Arc::new(Nothing::default()), settings).await
     }
 
     pub async fn with(outside: Arc<dyn Outside>, settings: Settings) -> Self {
