@@ -1,6 +1,6 @@
 //! A large set on etcd, kube-apiserver and kube-controller-manager, with a kubelet that runs nothing.
 //!
-//!     cargo run --release -p bench --features real-kubernetes --bin leaderworkersets
+//!     cargo run --release -p bench --bin leaderworkersets
 //!
 //! The controllers run in a process of their own, as in `segue operator`, whose requests are counted and whose memory is
 //! read. `GROUPS UPDATED` as arguments make it smaller: for a try, not for figures.
@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use controllers::{Nothing, Settings};
+use controllers::{Calls, Settings};
 use http::Request;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -38,7 +38,7 @@ const SIZE: u32 = 4;
 /// Groups that may be missing at a time in an update.
 const UNAVAILABLE: u32 = 20;
 
-/// Nothing depends on it but how long somebody waits for a machine that is stuck.
+/// The limit of a run on a machine that is stuck; no result depends on it.
 const LIMIT: Duration = Duration::from_hours(1);
 
 fn main() -> Result<(), Failure> {
@@ -207,7 +207,7 @@ async fn operate(kubeconfig: &str) -> Result<(), Failure> {
     config.proxy_url = None;
     let client: Client = ClientBuilder::try_from(config)?.with_layer(&counting).build();
     let (_running, stop) = watch::channel(false);
-    tokio::spawn(controllers::run(client, Settings::default(), Arc::new(Nothing::default()), stop));
+    tokio::spawn(controllers::run(client, Settings::default(), Arc::new(Calls::default()), stop));
     tokio::task::spawn_blocking(move || {
         for _ in std::io::stdin().lines() {
             let requests = requests.lock().unwrap_or_else(PoisonError::into_inner);

@@ -163,7 +163,7 @@ fn fan_out(runtime: &Runtime) -> Result<f64, Failure> {
             for _ in 0..COMMITS {
                 watcher.next().await?;
             }
-            Ok::<_, apiserver::store::OutOfReach>(())
+            Ok::<_, apiserver::store::RevisionError>(())
         };
         watchers.spawn_on(follow, runtime.handle());
     }
@@ -208,7 +208,7 @@ fn durable_commits_per_second(runtime: &Runtime, writers: usize) -> Result<f64, 
             for change in share {
                 store.commit(change).await?;
             }
-            Ok::<_, apiserver::store::Refused>(())
+            Ok::<_, apiserver::store::CommitError>(())
         };
         tasks.spawn_on(write, runtime.handle());
     }

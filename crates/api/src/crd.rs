@@ -85,6 +85,9 @@ fn name_schema(longest: u32) -> Value {
 
 fn columns(kind: &Kind) -> Value {
     let column = |name: &str, ty: &str, path: &str, wide: bool| json!({"name": name, "type": ty, "jsonPath": path, "priority": i32::from(wide)});
-    let own = kind.columns.iter().map(|c| column(c.name, c.ty, c.path, c.wide));
-    own.chain([column("Age", "date", ".metadata.creationTimestamp", false)]).collect()
+    // A sentence is as long as it is: what stood behind it would have no place.
+    let (sentences, own): (Vec<_>, Vec<_>) = kind.columns.iter().partition(|c| c.path == ".status.message");
+    let age = column("Age", "date", ".metadata.creationTimestamp", false);
+    let column = |c: &crate::kind::Column| column(c.name, c.ty, c.path, c.wide);
+    own.into_iter().map(column).chain([age]).chain(sentences.into_iter().map(column)).collect()
 }

@@ -1,4 +1,4 @@
-//! Types of Kubernetes inside ours, kept as they were written.
+//! Types of Kubernetes in fields of the kinds, kept as they were written.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, marker::PhantomData};
 

@@ -21,14 +21,14 @@ object! {
     GRPCRoute, Value, Value, "gateway.networking.k8s.io", "v1", "grpcroutes"
 }
 
-/// What a route attaches to, as a route says it.
+/// The parent of a route, as in a route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ParentRef {
     /// Its name.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Its namespace; ours if absent.
+    /// Its namespace; that of the object by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,

@@ -1,4 +1,4 @@
-//! A CRD that a cluster has, compared with ours.
+//! Compares an installed CRD with that of Segue.
 
 use serde_json::Value;
 

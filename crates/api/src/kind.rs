@@ -1,11 +1,11 @@
-//! What there is to say about a kind besides its fields.
+//! The description of a kind besides its fields.
 
-use std::sync::LazyLock;
+use std::{fmt, sync::LazyLock};
 
 use schema::{Schema, Violation};
 use serde_json::Value;
 
-use crate::{crd, validation::Review};
+use crate::{crd, embedded::Conditions, validation::Review};
 
 /// A column of `kubectl get`.
 #[derive(Debug)]
@@ -29,12 +29,14 @@ pub struct Scale {
 
 /// A rule on the whole object, where the name is visible. Its message names the field: a CRD cannot point at metadata.
 #[derive(Debug)]
-pub(crate) struct ObjectRule {
-    pub(crate) rule: &'static str,
-    pub(crate) message: &'static str,
+pub struct ObjectRule {
+    /// The rule, in CEL.
+    pub rule: &'static str,
+    /// The message when it does not hold, as an expression in CEL.
+    pub message: &'static str,
 }
 
-/// A kind: its names, and how to make its CRD and judge its objects.
+/// A kind: its names, its CRD, and the validation of its objects.
 #[derive(Debug)]
 pub struct Kind {
     /// The API group.
@@ -53,17 +55,22 @@ pub struct Kind {
     pub categories: &'static [&'static str],
     /// The scale sub-resource, for kinds that have one.
     pub scale: Option<Scale>,
-    /// What `kubectl get` shows: is it well, and what is it doing.
+    /// The columns of `kubectl get`.
     pub columns: &'static [Column],
     /// The longest name that an object may have, whatever its spec.
-    pub(crate) longest_name: u32,
-    pub(crate) description: &'static str,
-    pub(crate) rules: &'static [ObjectRule],
-    pub(crate) spec: fn() -> Value,
-    pub(crate) status: fn() -> Value,
-    /// What CEL cannot see, judged on an object of the right shape.
-    pub(crate) review: fn(&mut Review<'_>),
-    pub(crate) schema: LazyLock<Schema>,
+    pub longest_name: u32,
+    /// What it is for, in a sentence.
+    pub description: &'static str,
+    /// Rules on the whole object.
+    pub rules: &'static [ObjectRule],
+    /// The schema of its spec.
+    pub spec: fn() -> Value,
+    /// The schema of its status.
+    pub status: fn() -> Value,
+    /// Checks the rules that CEL cannot express, on an object with the types of its schema.
+    pub review: fn(&mut Review<'_>),
+    /// [`Self::read_schema`], once.
+    pub schema: LazyLock<Schema>,
 }
 
 impl Kind {
@@ -82,7 +89,16 @@ impl Kind {
         crd::build(self)
     }
 
-    /// The kind that a manifest names, if it is one of ours.
+    /// The compiled schema of the whole object.
+    ///
+    /// # Panics
+    ///
+    /// When the schema of the kind is one that cannot be read: a mistake in the kind's own code.
+    pub fn read_schema(&self) -> Schema {
+        Schema::new(&crd::root_schema(self)).expect("our own schemas should be readable")
+    }
+
+    /// The kind that a manifest names, if Segue has it.
     pub fn of(manifest: &Value) -> Result<&'static Self, Violation> {
         let text = |field: &str| manifest.get(field).and_then(Value::as_str).unwrap_or_default();
         let (api_version, name) = (text("apiVersion"), text("kind"));
@@ -97,7 +113,73 @@ impl Kind {
     }
 }
 
+/// An object whose status a controller writes.
+pub trait Object {
+    /// Its status.
+    type Status: Status;
+
+    /// Its status, if one was written.
+    fn status(&self) -> Option<&Self::Status>;
+
+    /// Gives it a status.
+    fn set_status(&mut self, status: Self::Status);
+}
+
+/// What every status has.
+pub trait Status: Clone + fmt::Debug + Default + PartialEq + Send + Sync + 'static {
+    /// The generation of the spec that the status is of.
+    fn observed_generation(&self) -> i64;
+
+    /// Sets the generation.
+    fn set_observed_generation(&mut self, generation: i64);
+
+    /// Its conditions.
+    fn conditions(&self) -> &Conditions;
+
+    /// Its conditions, to be changed.
+    fn conditions_mut(&mut self) -> &mut Conditions;
+}
+
+/// Says that the status of an object is one, by its fields.
+#[macro_export]
+macro_rules! status {
+    ($object:ident, $status:ident) => {
+        impl $crate::Object for $object {
+            type Status = $status;
+
+            fn status(&self) -> Option<&$status> {
+                self.status.as_ref()
+            }
+
+            fn set_status(&mut self, status: $status) {
+                self.status = Some(status);
+            }
+        }
+
+        impl $crate::Status for $status {
+            fn observed_generation(&self) -> i64 {
+                self.observed_generation
+            }
+
+            fn set_observed_generation(&mut self, generation: i64) {
+                self.observed_generation = generation;
+            }
+
+            fn conditions(&self) -> &$crate::Conditions {
+                &self.conditions
+            }
+
+            fn conditions_mut(&mut self) -> &mut $crate::Conditions {
+                &mut self.conditions
+            }
+        }
+    };
+}
+
+pub(crate) use status;
+
 /// Declares the object of a kind: its type, and what Kubernetes clients need to know of it.
+#[macro_export]
 macro_rules! object {
     ($(#[$doc:meta])* $name:ident, $spec:ident, $status:ident, $group:literal, $version:literal, $plural:literal) => {
         $(#[$doc])*

@@ -17,6 +17,7 @@ mod percent;
 mod pods;
 mod tidy;
 mod validation;
+mod wait;
 
 pub mod gateway;
 pub mod leaderworkerset;
@@ -29,9 +30,10 @@ pub mod volcano;
 pub use crate::{
     embedded::{Conditions, Embedded, PodTemplate, Texts},
     gateway::ParentRef,
-    kind::{Column, Kind, Scale},
+    kind::{Column, Kind, Object, ObjectRule, Scale, Status},
     percent::IntOrPercent,
-    validation::{Verdict, defaulted, validate},
+    validation::{Review, Verdict, defaulted, validate},
+    wait::Wait,
 };
 pub use schema::{Cause, Violation};
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{embedded::PodTemplate, validation::Review};
 
-/// Refuses what no kubelet could run and what every apiserver would refuse later, when the pod is made.
+/// Refuses pods that no kubelet could run, or that every API server would refuse when the pod is created.
 pub(crate) fn review(review: &mut Review<'_>, field: &str, template: &PodTemplate) {
     let spec = &template.json()["spec"];
     let containers = spec["containers"].as_array().map(Vec::as_slice).unwrap_or_default();

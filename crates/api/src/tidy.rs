@@ -16,7 +16,7 @@ pub(crate) fn schema_of<T: JsonSchema>() -> Value {
     schema
 }
 
-/// The structural schema of a status. Nobody leaves anything in it to a default: controllers write what they saw.
+/// The structural schema of a status. It has no defaults, because controllers write every field.
 pub(crate) fn status_of<T: JsonSchema>() -> Value {
     let mut schema = schema_of::<T>();
     drop_defaults(&mut schema);

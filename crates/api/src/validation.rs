@@ -13,6 +13,8 @@ pub struct Verdict {
     pub violations: Vec<Violation>,
     /// What its author should know although it is accepted.
     pub warnings: Vec<String>,
+    /// The fields among these warnings that are kept and have no effect, each with what happens instead.
+    pub ignored: Vec<String>,
 }
 
 impl Verdict {
@@ -24,7 +26,7 @@ impl Verdict {
 
 /// An object of the right shape under review, and what the review finds.
 #[derive(Debug)]
-pub(crate) struct Review<'a> {
+pub struct Review<'a> {
     pub(crate) object: &'a Value,
     pub(crate) old: Option<&'a Value>,
     pub(crate) verdict: Verdict,
@@ -55,6 +57,12 @@ impl Review<'_> {
 
     pub(crate) fn warn(&mut self, text: impl Into<String>) {
         self.verdict.warnings.push(text.into());
+    }
+
+    /// Warns that a field has no effect. Its author should not find that out later.
+    pub(crate) fn ignore(&mut self, field: &str, instead: &str) {
+        self.warn(format!("{field} is kept but not acted on: {instead}"));
+        self.verdict.ignored.push(format!("{field}: {instead}"));
     }
 
     /// Annotations that give a time must give one. What was there before is let be.
@@ -103,7 +111,7 @@ pub fn validate(object: &Value, old: Option<&Value>) -> Verdict {
     let (kind, object) = match (Kind::of(object), defaulted(object)) {
         (Ok(kind), Ok(object)) => (kind, object),
         (Err(violation), _) | (_, Err(violation)) => {
-            return Verdict { violations: vec![violation], warnings: Vec::new() };
+            return Verdict { violations: vec![violation], ..Verdict::default() };
         }
     };
     let old = old.and_then(|old| defaulted(old).ok());

@@ -1,52 +1,39 @@
 //! The embedded Kubernetes API: one generic server for every kind, in process or on loopback.
 //!
-//! A request goes one way: [`request`] takes its path apart, [`registry`] finds the [`resource`], `read`, `watching`,
-//! `write` and `delete` do what the verb says, [`answer`] puts the result in the form that was asked for. What a kind is
-//! comes from its schema; there is no code per kind but the small rules of the built-in ones.
+//! The path of a request: [`request`] reads it, [`registry`] finds the resource, [`handlers`] have one file per verb,
+//! [`response`] writes the result in the representation that was asked for. Defaults and validation of a kind come from
+//! its schema; only the built-in kinds have code of their own ([`builtin`]).
 //!
-//! Guarantees: the same requests in the same order, the same [`world::World`], the same answers to the byte; no answer
-//! before a durable store has the write; no panic for any request.
+//! Guarantees: the same requests in the same order on the same [`environment::Environment`] get the same responses to
+//! the byte; no response before a durable store has the write; no panic for any request.
 
-mod accept;
-mod answer;
-mod body;
+mod addresses;
+mod admission;
+mod bootstrap;
 pub mod builtin;
-mod collector;
-mod crd;
-mod delete;
 mod discovery;
-pub mod fields;
-mod front;
-mod furnish;
-mod logs;
+pub mod environment;
+mod garbage_collector;
+mod handlers;
+pub mod managed_fields;
 mod object;
-mod openapi;
 pub mod patch;
-mod patching;
-mod protobuf;
-mod read;
-mod refusal;
 mod registry;
 mod request;
-mod resource;
-mod scale;
+mod response;
 pub mod selector;
-mod sent;
 mod server;
-pub mod shape;
-mod special;
+mod status;
 pub mod store;
 pub mod table;
-mod watching;
-pub mod world;
-mod write;
-
-pub use schema::quantity;
+mod transport;
+pub mod type_schema;
 
 pub use crate::{
-    answer::Body,
-    front::{Credentials, CredentialsError, InProcess, Limits, ListenError, Listener},
-    logs::{LogRequest, PodLogs},
-    refusal::{Cause, Refusal},
-    server::{Admission, Server},
+    admission::Admission,
+    handlers::logs::{LogRequest, PodLogs},
+    response::Body,
+    server::Server,
+    status::{Cause, StatusError},
+    transport::{Credentials, CredentialsError, InProcess, Limits, ListenError, Listener},
 };

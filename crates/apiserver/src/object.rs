@@ -22,7 +22,7 @@ pub fn generation(object: &Value) -> Option<i64> {
     object["metadata"]["generation"].as_i64()
 }
 
-pub fn is_leaving(object: &Value) -> bool {
+pub fn is_terminating(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 

@@ -1,33 +1,28 @@
-//! The server: from a request to an answer.
+//! The server: routes a request to its handler.
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use serde_json::Value;
 use tokio::sync::Notify;
 
 use crate::{
-    accept::Form,
-    answer::{self, Body},
-    body,
-    collector::Notes,
+    addresses::Addresses,
+    admission::Admission,
     discovery,
-    logs::{PodLogs, Source},
-    openapi,
-    refusal::Refusal,
+    discovery::openapi,
+    environment::Environment,
+    garbage_collector::Collector,
+    handlers::logs::{PodLogs, Source},
     registry::Registry,
+    registry::resource::{Part, Resource, Rules},
+    request::body,
+    request::negotiation::Representation,
     request::{Path, Query, Target},
-    resource::{Part, Resource, Rules},
+    response::{self, Body},
+    status::StatusError,
     store::{Entry, Key, Store},
-    world::World,
 };
-
-/// Asked before an object is stored: a validating webhook without the wire.
-pub trait Admission: std::fmt::Debug + Send + Sync + 'static {
-    /// Refuses, or warns.
-    fn admit(&self, object: &Value, old: Option<&Value>) -> Result<Vec<String>, Refusal>;
-}
 
 /// The embedded API. Cheap to clone; every clone is the same server.
 #[derive(Debug, Clone)]
@@ -37,11 +32,12 @@ pub struct Server(Arc<Inner>);
 struct Inner {
     store: Store,
     registry: RwLock<Arc<Registry>>,
-    world: Arc<dyn World>,
+    environment: Arc<dyn Environment>,
     admission: Vec<Arc<dyn Admission>>,
     logs: Source,
-    notes: Notes,
-    /// Wakes the collector.
+    collector: Collector,
+    addresses: Addresses,
+    /// Wakes the garbage collector.
     changed: Notify,
 }
 
@@ -53,9 +49,9 @@ pub struct Call<'a> {
     pub name: &'a str,
     pub part: Part,
     pub query: Query,
-    pub form: Form,
+    pub representation: Representation,
     pub headers: &'a HeaderMap,
-    /// What the client should know, whatever the answer.
+    /// Warnings for the client, whatever the response.
     warnings: Mutex<Vec<String>>,
 }
 
@@ -72,17 +68,25 @@ impl Call<'_> {
         self.warnings.lock().unwrap_or_else(PoisonError::into_inner).extend(warnings);
     }
 
-    pub fn not_found(&self) -> Refusal {
-        Refusal::not_found(self.resource.about(self.name))
+    pub fn not_found(&self) -> StatusError {
+        StatusError::not_found(self.resource.about(self.name))
     }
 }
 
 impl Server {
     /// A server over a store. The kinds that its CRDs define are served at once.
-    pub fn new(store: Store, world: Arc<dyn World>, admission: Vec<Arc<dyn Admission>>) -> Self {
+    pub fn new(store: Store, environment: Arc<dyn Environment>, admission: Vec<Arc<dyn Admission>>) -> Self {
         let registry = RwLock::new(Arc::new(Registry::built_in()));
-        let (logs, notes, changed) = (Source::default(), Notes::default(), Notify::new());
-        let server = Self(Arc::new(Inner { store, registry, world, admission, logs, notes, changed }));
+        let server = Self(Arc::new(Inner {
+            store,
+            registry,
+            environment,
+            admission,
+            logs: Source::default(),
+            collector: Collector::default(),
+            addresses: Addresses::default(),
+            changed: Notify::new(),
+        }));
         server.install_stored_kinds();
         server
     }
@@ -91,16 +95,16 @@ impl Server {
         &self.0.store
     }
 
-    pub fn world(&self) -> &dyn World {
-        &*self.0.world
+    pub fn environment(&self) -> &dyn Environment {
+        &*self.0.environment
     }
 
     pub(crate) fn admission(&self) -> &[Arc<dyn Admission>] {
         &self.0.admission
     }
 
-    /// Serves `pods/log` from here on; without it, that is refused as not implemented.
-    pub fn read_logs_from(&self, logs: Arc<dyn PodLogs>) {
+    /// Sets the source of `pods/log`, which is refused as not implemented until then.
+    pub fn set_log_source(&self, logs: Arc<dyn PodLogs>) {
         self.0.logs.set(logs);
     }
 
@@ -108,12 +112,16 @@ impl Server {
         &self.0.logs
     }
 
+    pub(crate) fn addresses(&self) -> &Addresses {
+        &self.0.addresses
+    }
+
     pub(crate) fn changed(&self) -> &Notify {
         &self.0.changed
     }
 
-    pub(crate) fn notes(&self) -> &Notes {
-        &self.0.notes
+    pub(crate) fn collector(&self) -> &Collector {
+        &self.0.collector
     }
 
     pub fn registry(&self) -> Arc<Registry> {
@@ -135,8 +143,8 @@ impl Server {
         self.0.store.get(key)
     }
 
-    /// Answers one request. Never fails: what goes wrong is an answer.
-    pub async fn answer<B>(&self, request: Request<B>) -> Response<Body>
+    /// Handles one request. Errors are responses too.
+    pub async fn handle<B>(&self, request: Request<B>) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -145,32 +153,32 @@ impl Server {
         let body = match Limited::new(body, body::LIMIT).collect().await {
             Ok(body) => body.to_bytes(),
             Err(error) if error.is::<LengthLimitError>() => {
-                return answer::refuse(&Refusal::too_large(body::LIMIT));
+                return response::error(&StatusError::too_large(body::LIMIT));
             }
             Err(error) => {
                 let why = format!("the body could not be read: {error}");
-                return answer::refuse(&Refusal::bad_request(why));
+                return response::error(&StatusError::bad_request(why));
             }
         };
         let query = Query::parse(head.uri.query().unwrap_or_default());
         let answered = match Path::parse(head.uri.path()) {
             Path::Resource(target) => self.resource(&head.method, target, query, &head.headers, body).await,
-            path => self.about_itself(&head.method, &path),
+            path => self.non_resource(&head.method, &path),
         };
-        answered.unwrap_or_else(|refusal| answer::refuse(&refusal))
+        answered.unwrap_or_else(|error| response::error(&error))
     }
 
     /// Discovery, health and the like.
-    fn about_itself(&self, method: &Method, path: &Path<'_>) -> Result<Response<Body>, Refusal> {
+    fn non_resource(&self, method: &Method, path: &Path<'_>) -> Result<Response<Body>, StatusError> {
         if method != Method::GET && method != Method::HEAD {
-            return Err(Refusal::method_not_allowed());
+            return Err(StatusError::method_not_allowed());
         }
         let registry = self.registry();
         let found = match path {
             Path::Group(group) => discovery::group(&registry, group),
             Path::Version { group, version } => discovery::version(&registry, group, version),
             Path::Other(path) => match path.trim_matches('/') {
-                "healthz" | "livez" | "readyz" => return Ok(answer::text(StatusCode::OK, "ok")),
+                "healthz" | "livez" | "readyz" => return Ok(response::text(StatusCode::OK, "ok")),
                 "version" => Some(discovery::server_version()),
                 "api" => Some(discovery::core_versions()),
                 "apis" => Some(discovery::groups(&registry)),
@@ -179,8 +187,8 @@ impl Server {
             Path::Resource(_) => None,
         };
         match found {
-            Some(document) => Ok(answer::json(StatusCode::OK, document.to_string())),
-            None => Ok(answer::text(StatusCode::NOT_FOUND, "404 page not found\n")),
+            Some(document) => Ok(response::json(StatusCode::OK, document.to_string())),
+            None => Ok(response::text(StatusCode::NOT_FOUND, "404 page not found\n")),
         }
     }
 
@@ -191,7 +199,7 @@ impl Server {
         query: Query,
         headers: &HeaderMap,
         body: Bytes,
-    ) -> Result<Response<Body>, Refusal> {
+    ) -> Result<Response<Body>, StatusError> {
         let registry = self.registry();
         let Some(resource) = registry.find(target.group, target.version, target.plural) else {
             let known = registry.all().any(|resource| {
@@ -200,46 +208,51 @@ impl Server {
                     && matches!(resource.rules, Rules::BuiltIn(_))
             });
             return if known {
-                Err(Refusal::no_such_resource())
+                Err(StatusError::no_such_resource())
             } else {
-                Ok(answer::text(StatusCode::NOT_FOUND, "404 page not found\n"))
+                Ok(response::text(StatusCode::NOT_FOUND, "404 page not found\n"))
             };
         };
         let resource = Arc::clone(resource);
         if resource.namespaced == target.namespace.is_empty()
             && !(method == Method::GET && target.name.is_empty())
         {
-            return Err(Refusal::no_such_resource());
+            return Err(StatusError::no_such_resource());
         }
         let part = match target.subresource {
             "" => Part::Main,
             "status" => Part::Status,
             "scale" => Part::Scale,
             "finalize" => Part::Finalize,
-            _ => return self.special(method, &resource, target, &query, &body).await,
+            _ => return self.subresource(method, &resource, target, &query, &body).await,
         };
         if !resource.has_part(part) {
-            return Err(Refusal::no_such_resource());
+            return Err(StatusError::no_such_resource());
         }
-        let form = Form::negotiate(headers, query.get("includeObject"))?;
+        let representation = Representation::negotiate(headers, query.get("includeObject"))?;
         let call = Call {
             resource,
             namespace: target.namespace,
             name: target.name,
             part,
             query,
-            form,
+            representation,
             headers,
             warnings: Mutex::default(),
         };
         let answered = self.verb(method, &call, &body).await;
-        let mut response = answered.unwrap_or_else(|refusal| answer::refuse(&refusal));
+        let mut response = answered.unwrap_or_else(|error| response::error(&error));
         let warnings = call.warnings.into_inner().unwrap_or_else(PoisonError::into_inner);
-        answer::warn(&mut response, &warnings);
+        response::warn(&mut response, &warnings);
         Ok(response)
     }
 
-    async fn verb(&self, method: &Method, call: &Call<'_>, body: &Bytes) -> Result<Response<Body>, Refusal> {
+    async fn verb(
+        &self,
+        method: &Method,
+        call: &Call<'_>,
+        body: &Bytes,
+    ) -> Result<Response<Body>, StatusError> {
         match (method.as_str(), call.name.is_empty()) {
             ("GET" | "HEAD", true) if call.query.flag("watch") => self.watch(call),
             ("GET" | "HEAD", true) => self.list(call),
@@ -249,7 +262,7 @@ impl Server {
             ("PATCH", false) => self.patch(call, body).await,
             ("DELETE", false) => self.delete(call, body).await,
             ("DELETE", true) => self.delete_collection(call, body).await,
-            _ => Err(Refusal::method_not_allowed()),
+            _ => Err(StatusError::method_not_allowed()),
         }
     }
 }

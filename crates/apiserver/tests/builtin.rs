@@ -197,8 +197,8 @@ fn the_structs_have_the_fields_of_the_schemas() {
 fn every_kind_has_a_struct_and_a_schema() {
     for kind in builtin::KINDS {
         assert!(!structs::fields(kind.go).is_empty(), "{}", kind.kind);
-        assert!(kind.shapes().root().field("metadata").is_some(), "{}", kind.kind);
-        assert!(kind.shapes().root().rest().is_none(), "{}", kind.kind);
+        assert!(kind.type_schema().root().field("metadata").is_some(), "{}", kind.kind);
+        assert!(kind.type_schema().root().rest().is_none(), "{}", kind.kind);
     }
 }
 

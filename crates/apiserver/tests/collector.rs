@@ -11,8 +11,8 @@ use std::{sync::Arc, time::Duration};
 
 use apiserver::{
     Server,
+    environment::{SeededEnvironment, SystemEnvironment},
     store::{History, Settings, Store},
-    world::{Machine, Seeded},
 };
 use serde_json::{Value, json};
 
@@ -44,10 +44,10 @@ async fn names(server: &Server, path: &str) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn events_are_forgotten_an_hour_after_they_were_last_seen() {
-    let world = Arc::new(Seeded::new(1, "2026-01-01T00:00:00Z".parse().unwrap()));
+    let world = Arc::new(SeededEnvironment::new(1, "2026-01-01T00:00:00Z".parse().unwrap()));
     let server = Server::new(Store::memory(History::default()), world, Vec::new());
-    server.furnish().await.unwrap();
-    let collecting = tokio::spawn(server.clone().keep_collecting());
+    server.bootstrap().await.unwrap();
+    let collecting = tokio::spawn(server.clone().run_garbage_collector());
     make(&server, EVENTS, &event("first")).await;
     make(&server, EVENTS, &event("seen-again")).await;
     make(&server, MAPS, &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}})).await;
@@ -89,10 +89,10 @@ async fn what_was_to_be_collected_before_a_restart_is_collected_after_it() {
     assert_eq!(names(&before, MAPS).await, ["b", "c"], "nobody has collected yet");
     drop(before);
 
-    let after = Server::new(open(), Arc::new(Machine), Vec::new());
-    after.collect().await;
+    let after = Server::new(open(), Arc::new(SystemEnvironment), Vec::new());
+    after.collect_garbage().await;
     assert_eq!(names(&after, MAPS).await, ["c"]);
     // And what is settled makes no more work.
-    after.collect().await;
-    assert_eq!(after.collect().await, 0);
+    after.collect_garbage().await;
+    assert_eq!(after.collect_garbage().await, 0);
 }

@@ -1,7 +1,7 @@
 //! Ownership of fields, against recordings of what kube-apiserver does.
 #![allow(clippy::unwrap_used, clippy::panic)]
-use apiserver::fields::{ApplyError, Manager, Reset, apply, update};
-use apiserver::shape::Shapes;
+use apiserver::managed_fields::{ApplyError, Manager, Reset, apply, update};
+use apiserver::type_schema::TypeSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -42,16 +42,16 @@ struct Writer {
     force: bool,
 }
 
-fn shapes(kind: &str) -> Shapes {
+fn type_schema(kind: &str) -> TypeSchema {
     let definitions: Map<String, Value> =
         serde_json::from_str(include_str!("../src/builtin/schemas.json")).unwrap();
     match kind {
         "Widget" => {
             let schema: Value = serde_saphyr::from_str(include_str!("fields/widget.schema.yaml")).unwrap();
-            Shapes::new(&schema, &definitions)
+            TypeSchema::new(&schema, &definitions)
         }
-        "Lease" => Shapes::new(&definitions["io.k8s.api.coordination.v1.Lease"], &definitions),
-        _ => Shapes::new(&definitions[&format!("io.k8s.api.core.v1.{kind}")], &definitions),
+        "Lease" => TypeSchema::new(&definitions["io.k8s.api.coordination.v1.Lease"], &definitions),
+        _ => TypeSchema::new(&definitions[&format!("io.k8s.api.core.v1.{kind}")], &definitions),
     }
 }
 
@@ -118,7 +118,7 @@ fn contained(part: &Value, whole: &Value) -> bool {
 }
 
 fn run(case: &Case) {
-    let shapes = shapes(&case.kind);
+    let type_schema = type_schema(&case.kind);
     let mut live: Option<Value> = None;
     for (i, step) in case.steps.iter().enumerate() {
         let place = format!("{}, step {i}", case.name);
@@ -133,10 +133,10 @@ fn run(case: &Case) {
         let manager = Manager { name: &writer.manager, api_version, subresource: &writer.subresource };
         let reset = reset(&case.kind, &writer.subresource);
         let result = if step.apply.is_some() {
-            apply(shapes.root(), live.as_ref(), &step.sent, &manager, reset, writer.force, &now)
+            apply(type_schema.root(), live.as_ref(), &step.sent, &manager, reset, writer.force, &now)
         } else {
             let new = with_owners(&step.stored, step.sent.pointer("/metadata/managedFields"));
-            Ok(update(shapes.root(), live.as_ref(), new, &manager, reset, &now))
+            Ok(update(type_schema.root(), live.as_ref(), new, &manager, reset, &now))
         };
         match result {
             Ok(object) => {

@@ -2,18 +2,18 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 use std::sync::LazyLock;
 
-use apiserver::fields::{Manager, Reset, apply, update};
-use apiserver::shape::Shapes;
+use apiserver::managed_fields::{Manager, Reset, apply, update};
+use apiserver::type_schema::TypeSchema;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 const NOW: &str = "2026-01-01T00:00:00Z";
 const LATER: &str = "2026-01-01T00:00:01Z";
 
-fn shapes() -> &'static Shapes {
-    static WIDGET: LazyLock<Shapes> = LazyLock::new(|| {
+fn type_schema() -> &'static TypeSchema {
+    static WIDGET: LazyLock<TypeSchema> = LazyLock::new(|| {
         let schema: Value = serde_saphyr::from_str(include_str!("fields/widget.schema.yaml")).unwrap();
-        Shapes::new(&schema, &Map::new())
+        TypeSchema::new(&schema, &Map::new())
     });
     &WIDGET
 }
@@ -128,8 +128,8 @@ fn owners(object: &Value) -> &[Value] {
     object.pointer("/metadata/managedFields").and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-fn forced(shapes: &Shapes, live: Option<&Value>, config: &Value, name: &str, now: &str) -> Value {
-    apply(shapes.root(), live, config, &manager(name), Reset::Status, true, now).unwrap()
+fn forced(type_schema: &TypeSchema, live: Option<&Value>, config: &Value, name: &str, now: &str) -> Value {
+    apply(type_schema.root(), live, config, &manager(name), Reset::Status, true, now).unwrap()
 }
 
 /// Every leaf of an object is in someone's set: the entries are followed by name, by key and by value.
@@ -172,55 +172,55 @@ proptest! {
 
     #[test]
     fn applying_again_changes_nothing(first in config(), second in config()) {
-        let shapes = shapes();
-        let live = forced(shapes, None, &first, "one", NOW);
-        let live = forced(shapes, Some(&live), &second, "two", NOW);
-        let again = forced(shapes, Some(&live), &second, "two", LATER);
+        let type_schema = type_schema();
+        let live = forced(type_schema, None, &first, "one", NOW);
+        let live = forced(type_schema, Some(&live), &second, "two", NOW);
+        let again = forced(type_schema, Some(&live), &second, "two", LATER);
         prop_assert_eq!(again, live);
     }
 
     #[test]
     fn applying_nothing_removes_what_was_owned_alone(first in config(), second in config()) {
-        let shapes = shapes();
-        let alone = forced(shapes, None, &first, "one", NOW);
-        let both = forced(shapes, Some(&alone), &second, "two", NOW);
-        let rest = forced(shapes, Some(&both), &object(&json!({})), "two", LATER);
+        let type_schema = type_schema();
+        let alone = forced(type_schema, None, &first, "one", NOW);
+        let both = forced(type_schema, Some(&alone), &second, "two", NOW);
+        let rest = forced(type_schema, Some(&both), &object(&json!({})), "two", LATER);
         prop_assert!(owners(&rest).iter().all(|entry| entry["manager"] == "one"));
         // Nothing that the other owns went, and nothing that no one owns stayed.
         let of_one = |object: &Value| owners(object).iter().find(|e| e["manager"] == "one").map(|e| e["fieldsV1"].clone());
         prop_assert_eq!(of_one(&rest), of_one(&both));
         prop_assert!(all_covered(&without_nulls(&rest)), "{}", rest);
-        prop_assert_eq!(owners(&forced(shapes, Some(&rest), &object(&json!({})), "one", LATER)).len(), 0);
+        prop_assert_eq!(owners(&forced(type_schema, Some(&rest), &object(&json!({})), "one", LATER)).len(), 0);
     }
 
     #[test]
     fn every_field_has_an_owner(first in config(), second in config(), third in config()) {
-        let shapes = shapes();
-        let created = update(shapes.root(), None, first, &manager("hand"), Reset::Status, NOW);
+        let type_schema = type_schema();
+        let created = update(type_schema.root(), None, first, &manager("hand"), Reset::Status, NOW);
         prop_assert!(all_covered(&created), "{}", created);
-        let applied = forced(shapes, Some(&created), &second, "one", NOW);
+        let applied = forced(type_schema, Some(&created), &second, "one", NOW);
         prop_assert!(all_covered(&without_nulls(&applied)), "{}", applied);
-        let updated = update(shapes.root(), Some(&applied), third, &manager("hand"), Reset::Status, LATER);
+        let updated = update(type_schema.root(), Some(&applied), third, &manager("hand"), Reset::Status, LATER);
         prop_assert!(all_covered(&updated), "{}", updated);
     }
 
     #[test]
     fn owners_survive_being_written_and_read(first in config(), second in config()) {
-        let shapes = shapes();
-        let live = forced(shapes, None, &first, "one", NOW);
-        let live = forced(shapes, Some(&live), &second, "two", NOW);
+        let type_schema = type_schema();
+        let live = forced(type_schema, None, &first, "one", NOW);
+        let live = forced(type_schema, Some(&live), &second, "two", NOW);
         let text = serde_json::to_string(&live).unwrap();
         let read: Value = serde_json::from_str(&text).unwrap();
-        let same = update(shapes.root(), Some(&read), bare(&read), &manager("hand"), Reset::Status, LATER);
+        let same = update(type_schema.root(), Some(&read), bare(&read), &manager("hand"), Reset::Status, LATER);
         prop_assert_eq!(same, live);
     }
 
     #[test]
     fn without_force_nothing_is_taken(first in config(), second in config()) {
-        let shapes = shapes();
-        let live = forced(shapes, None, &first, "one", NOW);
+        let type_schema = type_schema();
+        let live = forced(type_schema, None, &first, "one", NOW);
         let before = owners(&live)[..].to_vec();
-        if let Ok(merged) = apply(shapes.root(), Some(&live), &second, &manager("two"), Reset::Status, false, LATER) {
+        if let Ok(merged) = apply(type_schema.root(), Some(&live), &second, &manager("two"), Reset::Status, false, LATER) {
             prop_assert!(before.iter().all(|entry| owners(&merged).contains(entry)));
         }
     }

@@ -8,7 +8,7 @@ mod common;
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
-use apiserver::{Credentials, Limits, ListenError, Listener, world::Machine};
+use apiserver::{Credentials, Limits, ListenError, Listener, environment::SystemEnvironment};
 use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -78,7 +78,7 @@ fn mode(path: &Path) -> u32 {
 async fn what_lets_one_in_is_readable_by_its_owner_alone() {
     let directory = tempfile::tempdir().unwrap();
     let behind = Behind::start(directory.path(), Limits::default()).await;
-    let credentials = Credentials::load(directory.path(), &Machine).unwrap();
+    let credentials = Credentials::load(directory.path(), &SystemEnvironment).unwrap();
     let kubeconfig = directory.path().join("kubeconfig");
     // Somebody left one that all can read.
     fs::write(&kubeconfig, "").unwrap();
@@ -114,10 +114,10 @@ async fn a_kubeconfig_stays_good_when_the_server_starts_again() {
 #[tokio::test]
 async fn broken_credentials_are_named_and_not_replaced() {
     let directory = tempfile::tempdir().unwrap();
-    drop(Credentials::load(directory.path(), &Machine).unwrap());
+    drop(Credentials::load(directory.path(), &SystemEnvironment).unwrap());
     let key = directory.path().join("server.key");
     fs::write(&key, "rubbish").unwrap();
-    let error = Credentials::load(directory.path(), &Machine).unwrap_err().to_string();
+    let error = Credentials::load(directory.path(), &SystemEnvironment).unwrap_err().to_string();
     assert!(error.contains("server.key"), "{error}");
     assert_eq!(fs::read_to_string(&key).unwrap(), "rubbish");
 }
@@ -127,7 +127,7 @@ async fn a_port_that_is_taken_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let first = Behind::start(directory.path(), Limits::default()).await;
     let port = first.address.port();
-    let credentials = Credentials::load(directory.path(), &Machine).unwrap();
+    let credentials = Credentials::load(directory.path(), &SystemEnvironment).unwrap();
     let second = Listener::bind(port, server().await, credentials, Limits::default()).await;
     let error @ ListenError::Bind { .. } = second.err().unwrap();
     assert_eq!(error.to_string(), format!("failed to listen on 127.0.0.1:{port}; is something else there?"));

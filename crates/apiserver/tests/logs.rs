@@ -6,7 +6,7 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 
-use apiserver::{LogRequest, PodLogs, Refusal, Server};
+use apiserver::{LogRequest, PodLogs, Server, StatusError};
 use bytes::Bytes;
 use futures_util::{
     future::BoxFuture,
@@ -22,10 +22,10 @@ use crate::common::{ask, send, server};
 struct Node(Mutex<Vec<LogRequest>>);
 
 impl PodLogs for Node {
-    fn read(&self, request: LogRequest) -> BoxFuture<'_, Result<BoxStream<'static, Bytes>, Refusal>> {
+    fn read(&self, request: LogRequest) -> BoxFuture<'_, Result<BoxStream<'static, Bytes>, StatusError>> {
         let said = stream::iter(["one\n", "two\n"].map(Bytes::from));
         let answer = match request.container.as_str() {
-            "late" => Err(Refusal::bad_request("container \"late\" in pod \"two\" is waiting to start")),
+            "late" => Err(StatusError::bad_request("container \"late\" in pod \"two\" is waiting to start")),
             _ if request.follow => Ok(said.chain(stream::pending()).boxed()),
             _ => Ok(said.boxed()),
         };
@@ -47,7 +47,7 @@ async fn pod(server: &Server, name: &str, containers: &[&str], more: Value) {
 
 async fn with_pods() -> (Server, Arc<Node>) {
     let (server, node) = (server().await, Arc::new(Node::default()));
-    server.read_logs_from(Arc::<Node>::clone(&node));
+    server.set_log_source(Arc::<Node>::clone(&node));
     pod(&server, "one", &["main"], json!({"nodeName": "n"})).await;
     let init = json!({"nodeName": "n", "initContainers": [{"name": "first", "image": "i"}]});
     pod(&server, "two", &["main", "late"], init).await;

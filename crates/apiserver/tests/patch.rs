@@ -3,16 +3,16 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use apiserver::patch::{PatchError, json, merge, strategic, unknown_fields};
-use apiserver::shape::Shapes;
+use apiserver::type_schema::TypeSchema;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json as j};
 
 const DEFINITIONS: &str = include_str!("../src/builtin/schemas.json");
 
 /// The shape of a pod, whose metadata and spec are those of a pod template.
-fn pod() -> Shapes {
+fn pod() -> TypeSchema {
     let definitions: Map<String, Value> = serde_json::from_str(DEFINITIONS).unwrap();
-    Shapes::new(&j!({"$ref": "#/components/schemas/io.k8s.api.core.v1.Pod"}), &definitions)
+    TypeSchema::new(&j!({"$ref": "#/components/schemas/io.k8s.api.core.v1.Pod"}), &definitions)
 }
 
 fn check(recorded: &str, apply: impl Fn(&Value, &Value) -> Result<Value, PatchError>) {

@@ -48,6 +48,29 @@ pub const ROLE_HASH: &str = "modelserving.volcano.sh/role-template-hash";
 /// `true` on entries, and on no other pod.
 pub const ENTRY: &str = "modelserving.volcano.sh/entry";
 
+/// The RayCluster that a pod belongs to.
+pub const RAY_CLUSTER: &str = "ray.io/cluster";
+/// `head` or `worker`.
+pub const RAY_NODE_TYPE: &str = "ray.io/node-type";
+/// The worker group of a pod; [`RAY_HEAD_GROUP`] for the head.
+pub const RAY_GROUP: &str = "ray.io/group";
+/// The group that the head is in.
+pub const RAY_HEAD_GROUP: &str = "headgroup";
+/// What the head pod, or every worker pod, of a cluster has in common and no other pod has.
+pub const RAY_IDENTIFIER: &str = "ray.io/identifier";
+/// The replica of its group that a worker pod is a part of.
+pub const RAY_REPLICA_INDEX: &str = "ray.io/worker-group-replica-index";
+/// Which part of its replica a worker pod is.
+pub const RAY_HOST_INDEX: &str = "ray.io/replica-host-index";
+/// Annotation of a pod: `Unhealthy`, once the check of its raylet or of GCS has failed past its threshold.
+pub const RAY_HEALTH_STATE: &str = "ray.io/health-state";
+/// The value of [`RAY_HEALTH_STATE`] that has a pod replaced.
+pub const RAY_UNHEALTHY: &str = "Unhealthy";
+/// Annotation of a pod: the hash of the templates of the cluster that it was made from.
+pub const RAY_TEMPLATE: &str = "segue.dev/template";
+/// The object that an object of `ray.io` was made by, and the kind of that object.
+pub const RAY_FROM_CRD: &str = "ray.io/originated-from-crd";
+
 /// Annotation of a ModelServing: the queue of Volcano that its groups wait in.
 pub const QUEUE: &str = "scheduling.volcano.sh/queue-name";
 /// Annotation of a pod: the PodGroup that it is placed with.
@@ -65,6 +88,8 @@ pub const GROUP_LEAVING: &str = "GroupLeaving";
 pub const COUNTS_GROUP: &str = "segue.dev/counts-group";
 /// Annotation: the incarnation of its group that a pod was made for.
 pub const INCARNATION: &str = "segue.dev/incarnation";
+/// Annotation: the labels that a pod was made with.
+pub const MADE_WITH: &str = "segue.dev/labels";
 /// Annotation: how often a pod's containers had restarted when its group had started.
 pub const RESTARTS_AT_START: &str = "segue.dev/restarts-at-start";
 /// Annotation of a set: how long a group that left service may finish its requests.
@@ -73,6 +98,14 @@ pub const DRAIN_SECONDS: &str = "segue.dev/drain-seconds";
 pub const SETTLE_SECONDS: &str = "segue.dev/settle-seconds";
 /// Annotation of a ModelServing: how long a pod may take to become Ready before its step counts as stalled.
 pub const PROGRESS_SECONDS: &str = "segue.dev/progress-seconds";
+
+/// Annotation of a set: whether each group has a place of its own.
+pub const GROUP_IDENTITY: &str = "segue.dev/group-identity";
+/// The value of [`GROUP_IDENTITY`] where groups are interchangeable: the group that serves least goes first.
+pub const ANY_GROUP: &str = "any";
+
+/// Annotation of the set of a version: the resourceVersion up to which requests to scale it are withdrawn.
+pub const WITHDRAWN: &str = "segue.dev/withdrawn-scale";
 
 /// The deployment that an object belongs to.
 pub const DEPLOYMENT: &str = "segue.dev/model-deployment";
@@ -92,3 +125,16 @@ pub const APPLIED: &str = "segue.dev/applied";
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// The value of [`MANAGED_BY`].
 pub const SEGUE: &str = "segue";
+/// Both, as a selector.
+pub const OURS: &str = "app.kubernetes.io/managed-by=segue";
+
+/// `true` on pods of a RayCluster that take requests for Serve.
+pub const RAY_SERVE: &str = "ray.io/serve";
+/// The object that an object of Ray was made for.
+pub const RAY_FROM_NAME: &str = "ray.io/originated-from-cr-name";
+/// The RayService that an object or a pod belongs to.
+pub const RAY_SERVICE: &str = "segue.dev/ray-service";
+/// The revision of a RayService: of its cluster config and its applications.
+pub const SERVICE_REVISION: &str = "segue.dev/ray-service-revision";
+/// Label of a RayCluster: the digest of the config of a RayService that it was made from.
+pub const RAY_GOAL: &str = "segue.dev/ray-goal";

@@ -1,63 +1,61 @@
-//! The kinds on a cluster, wherever it is: observe, plan, act, and say so.
+//! The kinds on a cluster, wherever it is: observe, decide, status, act.
 //!
-//! A controller sees objects and changes them through one `kube::Client`, and looks at what is not in the API through
-//! one [`Outside`]. It decides nothing: [`planner`] does. Each kind is one folder with the same files: `observe.rs` reads
-//! objects into the planner's words, `act.rs` writes the planner's answer in the words of the API, `status.rs` says what
-//! is, and `mod.rs` is the list of those steps.
+//! A controller sees objects and changes them through one `kube::Client`, and observes and tells what is not in the API
+//! through one [`Outside`]. It decides nothing: [`planner`] does. Each kind is one folder that implements
+//! [`pipeline::Controller`] and describes itself ([`kind::Served`]): `observe.rs` reads objects, `wanted.rs` reads the
+//! spec into the planner's words, `decide.rs` asks the planner, `status.rs` says what is, `act.rs` carries the answer
+//! out, and `plan.rs` rehearses an upgrade.
 
 #![deny(missing_docs)]
 
-pub mod adopt;
-pub mod blocking;
-mod conditions;
-mod digest;
 pub mod endpoints;
+mod json;
+pub mod kind;
 mod labels;
-pub mod leaderworkerset;
-mod lease;
-mod metrics;
-pub mod modeldeployment;
-pub mod modelserving;
-mod nodes;
+mod leaderworkerset;
+mod modeldeployment;
+mod modelserving;
 mod outside;
-mod pods;
-mod printed;
-pub mod request;
+pub mod pipeline;
+mod raycluster;
+mod rayservice;
+mod revisions;
 mod runtime;
-pub mod sentence;
-mod unit;
+mod status;
+mod traffic;
+mod units;
+mod verbs;
 
 use std::time::Duration;
 
-use api::{IntOrPercent, Kind};
+use api::IntOrPercent;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use planner::{Amount, Time};
 
-pub(crate) use crate::runtime::Context;
+use crate::{json::digest, kind::Served, status::wait, units::nodes};
 pub use crate::{
-    lease::{Claim, End},
-    metrics::Metrics,
-    outside::{DataPlane, Endpoint, Nothing, Outside},
-    runtime::{Error, FIELD_MANAGER, Key, run},
+    outside::{Answer, Answers, Call, Calls, DataPlane, Endpoint, Expects, ObjectId, Outside},
+    runtime::{
+        Cache, Claim, Clock, Context, End, Error, Event, FIELD_MANAGER, Key, Metrics, Reconciler, Requeue,
+        Select, Times, Watched, Watches, run,
+    },
+    status::{blocking, conditions},
+    verbs::{adopt, rehearsal, request},
 };
-
-/// The kinds that there are controllers for.
-pub const SERVED: [&Kind; 3] =
-    [&api::leaderworkerset::KIND, &api::modeldeployment::KIND, &api::modelserving::KIND];
 
 /// How the controllers run.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Nobody else is there: endpoints of Services are ours to write.
+    /// Whether there is no kube-controller-manager: endpoints of Services are then ours to write.
     pub embedded: bool,
-    /// The kinds that are looked after, of [`SERVED`]. `ModelDeployment` needs `LeaderWorkerSet`: its versions are sets.
-    pub kinds: Vec<&'static Kind>,
-    /// The namespaces in which they are looked after; none means everywhere.
+    /// The kinds that are reconciled. Some need others beside them ([`Served::needs`]).
+    pub kinds: Vec<&'static Served>,
+    /// The namespaces in which they are; none means everywhere.
     pub namespaces: Vec<String>,
     /// What keeps requests from failing.
     pub protections: Protections,
-    /// The time since 1970.
-    pub clock: fn() -> Time,
+    /// What time it is.
+    pub clock: Clock,
     /// Counts what happens.
     pub metrics: Metrics,
 }
@@ -66,23 +64,26 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             embedded: false,
-            kinds: SERVED.into(),
+            kinds: kind::KINDS.to_vec(),
             namespaces: Vec::new(),
             protections: Protections::default(),
-            clock: wall_clock,
+            clock: Clock::default(),
             metrics: Metrics::default(),
         }
     }
 }
 
 impl Settings {
-    /// Where lists and watches look: in each namespace by itself, or with the empty one everywhere at once.
+    /// The scopes of lists and watches: each namespace by itself, or the empty one for all at once.
     fn scopes(&self) -> Vec<String> {
         if self.namespaces.is_empty() { vec![String::new()] } else { self.namespaces.clone() }
     }
 
-    fn looks_after(&self, kind: &Kind) -> bool {
-        self.kinds.iter().any(|it| it.name == kind.name)
+    /// What reconciles the kinds, and what the embedded mode needs beside.
+    fn controllers(&self) -> Vec<&'static dyn Reconciler> {
+        let endpoints: &'static dyn Reconciler = &endpoints::Endpoints;
+        let kinds = self.kinds.iter().map(|served| served.reconciler);
+        kinds.chain(self.embedded.then_some(endpoints)).collect()
     }
 }
 
@@ -103,13 +104,8 @@ impl Default for Protections {
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "deadlines and conditions carry the time of the wall clock")]
-fn wall_clock() -> Duration {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
-}
-
-/// When every gateway knows of what happened in this second. The API tells times in whole seconds, so it may have happened
-/// later than it says; nobody waits for less than was promised.
+/// When every gateway knows of what happened in this second. The API tells times in whole seconds, so it may have
+/// happened later than it says; no wait is shorter than promised.
 fn settled_at(second: Time, settle: Duration) -> Time {
     let later = if settle.is_zero() { Duration::ZERO } else { Duration::from_secs(1) };
     second + later + settle
@@ -149,6 +145,6 @@ mod tests {
         let seconds = Duration::from_secs;
         // 10.9 s is told as 10 s: a wait of 5 s ends at 15.9 s at the earliest.
         assert_eq!(settled_at(seconds(10), seconds(5)), seconds(16));
-        assert_eq!(settled_at(seconds(10), seconds(0)), seconds(10), "nobody waits");
+        assert_eq!(settled_at(seconds(10), seconds(0)), seconds(10), "without a wait");
     }
 }

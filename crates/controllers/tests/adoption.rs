@@ -5,7 +5,7 @@ mod stage;
 
 use std::collections::BTreeMap;
 
-use controllers::leaderworkerset::adopt::{self, Takeover};
+use controllers::adopt::Step;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use testbed::inherited;
@@ -49,11 +49,11 @@ async fn uids(stage: &Stage) -> BTreeMap<String, String> {
     stage.all_pods("x").await.iter().map(|pod| (pod.name_any(), pod.uid().unwrap())).collect()
 }
 
-async fn writes(stage: &Stage) -> Vec<Takeover> {
-    adopt::look(&stage.client, "default").await.unwrap()[0].takeover().unwrap()
+async fn writes(stage: &Stage) -> Vec<Step> {
+    stage.adoption("LeaderWorkerSet").await
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn nothing_is_written_for_a_set_of_another_operator() {
     let mut stage = inherited().await;
     let before = stage.revision().await;
@@ -73,7 +73,7 @@ async fn nothing_is_written_for_a_set_of_another_operator() {
 }
 
 /// Whoever takes over may stop after any write, with our controllers at work: no pod is ever made again.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn adoption_keeps_every_pod_wherever_it_stops() {
     let all = writes(&inherited().await).await.len();
     assert_eq!(all, 5, "a Service and four pods");
@@ -82,12 +82,12 @@ async fn adoption_keeps_every_pod_wherever_it_stops() {
         let before = uids(&stage).await;
         stage.run();
         for write in writes(&stage).await.iter().take(stop) {
-            adopt::take(&stage.client, "default", write).await.unwrap();
+            stage.adopt(write).await;
         }
         stage.quiet().await;
         assert_eq!(uids(&stage).await, before, "stopped after {stop} writes");
         for write in &writes(&stage).await {
-            adopt::take(&stage.client, "default", write).await.unwrap();
+            stage.adopt(write).await;
         }
         stage.eventually("both groups are ready", ready_groups(&stage, "x", 2)).await;
         stage.quiet().await;
@@ -101,12 +101,12 @@ async fn adoption_keeps_every_pod_wherever_it_stops() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn an_adopted_set_is_updated_as_any_other() {
     let mut stage = inherited().await;
     stage.run();
     for write in &writes(&stage).await {
-        adopt::take(&stage.client, "default", write).await.unwrap();
+        stage.adopt(write).await;
     }
     stage.eventually("both groups are ready", ready_groups(&stage, "x", 2)).await;
     let trace = stage.trace();

@@ -6,9 +6,8 @@ use std::{sync::Arc, time::Duration};
 use apiserver::{
     InProcess, Server,
     store::{History, Store},
-    world::Machine,
 };
-use controllers::{Nothing, Settings};
+use controllers::{Calls, Clock, Settings};
 use k8s_openapi::api::{
     core::v1::{Pod, Service},
     discovery::v1::EndpointSlice,
@@ -18,7 +17,7 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use testbed::eventually;
+use testbed::{eventually, virtual_time};
 use tokio::{sync::watch, task::JoinHandle};
 
 /// Long enough for a busy machine; nothing waits for it that works.
@@ -33,11 +32,12 @@ struct Machines {
 
 impl Machines {
     async fn new() -> Self {
-        let server = Server::new(Store::memory(History::default()), Arc::new(Machine), vec![]);
+        let server = Server::new(Store::memory(History::default()), virtual_time::begin(1), vec![]);
         let client = Client::new(InProcess::new(server), "default");
         let (stop, stopped) = watch::channel(false);
-        let settings = Settings { embedded: true, ..Settings::default() };
-        let running = controllers::run(client.clone(), settings, Arc::new(Nothing::default()), stopped);
+        let settings =
+            Settings { embedded: true, clock: Clock::single(virtual_time::now), ..Settings::default() };
+        let running = controllers::run(client.clone(), settings, Arc::new(Calls::default()), stopped);
         let machines = Self { running: tokio::spawn(running), client, stop };
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}});
         drop(
@@ -103,7 +103,7 @@ impl Machines {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_slice_follows_the_pods_of_its_service() {
     let machines = Machines::new().await;
     let service = json!({

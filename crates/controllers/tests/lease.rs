@@ -9,22 +9,22 @@ use std::{
     time::Duration,
 };
 
-use apiserver::{InProcess, Server, store, world::Seeded};
+use apiserver::{InProcess, Server, environment::SeededEnvironment, store};
 use controllers::{Claim, End};
 use kube::Client;
 use tokio::{sync::watch, time::timeout};
 
-/// Every look is a little later than the one before.
+/// Every reading is a little later than the one before.
 fn clock() -> Duration {
     static LOOKS: AtomicU64 = AtomicU64::new(0);
     Duration::from_secs(1_767_225_601) + Duration::from_millis(LOOKS.fetch_add(1, Relaxed))
 }
 
 async fn client() -> Client {
-    let world = Seeded::new(1, "2026-01-01T00:00:00Z".parse().unwrap());
+    let world = SeededEnvironment::new(1, "2026-01-01T00:00:00Z".parse().unwrap());
     let store = store::Store::memory(store::History::default());
     let server = Server::new(store, Arc::new(world), Vec::new());
-    server.furnish().await.unwrap();
+    server.bootstrap().await.unwrap();
     Client::new(InProcess::new(server), "default")
 }
 

@@ -6,7 +6,7 @@ mod stage;
 use std::sync::Arc;
 
 use api::leaderworkerset::LeaderWorkerSet;
-use controllers::{Nothing, SERVED, Settings};
+use controllers::{Calls, Settings, kind};
 use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
 
@@ -42,11 +42,11 @@ async fn ready(sets: &Api<LeaderWorkerSet>) -> Option<()> {
     (status.ready_replicas == 1).then_some(())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn several_namespaces_are_looked_after_and_no_other() {
+#[tokio::test(start_paused = true)]
+async fn several_namespaces_are_reconciled_and_no_other() {
     let namespaces = vec!["default".to_owned(), "also".to_owned()];
-    let settings = Settings { namespaces, ..Settings::default() };
-    let stage = Stage::with(Arc::new(Nothing::default()), settings).await;
+    let settings = Settings { embedded: false, namespaces, ..stage::settings() };
+    let stage = Stage::with(Arc::new(Calls::default()), settings).await;
     let other = set_in(&stage, "other").await;
     let also = set_in(&stage, "also").await;
     stage.apply(&set("x")).await;
@@ -56,10 +56,11 @@ async fn several_namespaces_are_looked_after_and_no_other() {
     assert_eq!(other.get("x").await.unwrap().status, None, "it was made first and nobody looked");
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_kind_that_is_off_is_left_alone() {
-    let settings = Settings { kinds: vec![SERVED[0]], ..Settings::default() };
-    let stage = Stage::with(Arc::new(Nothing::default()), settings).await;
+    let kinds = vec![kind::named("LeaderWorkerSet").unwrap()];
+    let settings = Settings { embedded: false, kinds, ..stage::settings() };
+    let stage = Stage::with(Arc::new(Calls::default()), settings).await;
     let deployment = json!({
         "apiVersion": "segue.dev/v1alpha1",
         "kind": "ModelDeployment",

@@ -11,7 +11,7 @@ use std::{
     time::SystemTime,
 };
 
-use crate::{routes::ServicePort, world::Name};
+use crate::{cache::Name, routes::ServicePort};
 
 /// Why a request failed on our side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,13 +49,13 @@ impl Cause {
 
 /// Counts as they are counted.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct Counters {
     in_flight: AtomicU64,
     connections: AtomicU64,
     requests: AtomicU64,
     accepted: AtomicU64,
     retried: AtomicU64,
-    diverted: AtomicU64,
+    failed_over: AtomicU64,
     cancelled: AtomicU64,
     answers: [AtomicU64; 6],
     failed: [AtomicU64; Cause::ALL.len()],
@@ -63,30 +63,35 @@ pub struct Tally {
     sent: AtomicU64,
 }
 
-/// What is in flight: a request, or a whole TCP connection.
+/// What is counted as in flight: a request, or a whole TCP connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
+pub enum Flow {
     Request,
     Connection,
 }
 
-impl Tally {
-    pub fn begin(&self, unit: Unit) {
-        let (open, all) = self.of(unit);
+impl Counters {
+    pub fn begin(&self, flow: Flow) {
+        let (open, all) = self.of(flow);
         open.fetch_add(1, Relaxed);
         all.fetch_add(1, Relaxed);
     }
 
-    pub fn end(&self, unit: Unit) {
-        // In one order with the looks of `busy`: of a last request and a last connection that end at the same time, one
+    pub fn end(&self, flow: Flow) {
+        // In one order with the loads of `busy`: of a last request and a last connection that end at the same time, one
         // must see that nothing is left.
-        self.of(unit).0.fetch_sub(1, SeqCst);
+        self.of(flow).0.fetch_sub(1, SeqCst);
     }
 
-    fn of(&self, unit: Unit) -> (&AtomicU64, &AtomicU64) {
-        match unit {
-            Unit::Request => (&self.in_flight, &self.requests),
-            Unit::Connection => (&self.connections, &self.accepted),
+    /// Takes one back from the requests or connections so far.
+    pub fn withdraw(&self, flow: Flow) {
+        self.of(flow).1.fetch_sub(1, Relaxed);
+    }
+
+    fn of(&self, flow: Flow) -> (&AtomicU64, &AtomicU64) {
+        match flow {
+            Flow::Request => (&self.in_flight, &self.requests),
+            Flow::Connection => (&self.connections, &self.accepted),
         }
     }
 
@@ -106,8 +111,8 @@ impl Tally {
         self.retried.fetch_add(1, Relaxed);
     }
 
-    pub fn diverted(&self) {
-        self.diverted.fetch_add(1, Relaxed);
+    pub fn failed_over(&self) {
+        self.failed_over.fetch_add(1, Relaxed);
     }
 
     pub fn cancelled(&self) {
@@ -130,7 +135,7 @@ impl Tally {
             requests: read(&self.requests),
             accepted: read(&self.accepted),
             retried: read(&self.retried),
-            diverted: read(&self.diverted),
+            failed_over: read(&self.failed_over),
             cancelled: read(&self.cancelled),
             answers: (1..=5_u16)
                 .map(|class| (class * 100, read(&self.answers[usize::from(class)])))
@@ -156,7 +161,7 @@ pub struct Counts {
     /// Attempts that were refused here and made elsewhere.
     pub retried: u64,
     /// Requests whose turn it was here, and that another Service took because no endpoint was ready.
-    pub diverted: u64,
+    pub failed_over: u64,
     /// Requests that the client gave up.
     pub cancelled: u64,
     /// Answers of the servers by class: 100, 200, 300, 400, 500.
@@ -192,11 +197,14 @@ pub struct Snapshot {
     /// As of which generation each route is served: the acknowledgement, without the way over its status.
     pub generations: BTreeMap<Name, i64>,
     /// The endpoints that get new requests. A route and the endpoints of its Services come by different watches, in any
-    /// order: who gives a Service weight looks here first whether it can take it.
+    /// order: a controller that gives a Service weight reads here first whether it has endpoints.
     pub ready: BTreeMap<ServicePort, Vec<SocketAddr>>,
     pub routes: BTreeMap<Name, Counts>,
+    /// All that was sent to each Service, by routes and at its cluster address.
     pub services: BTreeMap<ServicePort, Counts>,
+    /// The part that came in at the cluster address.
+    pub cluster_addresses: BTreeMap<ServicePort, Counts>,
     pub endpoints: BTreeMap<SocketAddr, EndpointCounts>,
-    /// Requests that no rule of a listener answers: 404, and nobody's failure.
+    /// Requests that no rule of a listener answers: 404, which is no failure.
     pub unrouted: u64,
 }

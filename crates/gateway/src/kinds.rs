@@ -2,8 +2,7 @@
 //!
 //! Types of our own, with the fields that decide something here: what is not read is not compiled, and an object with
 //! a field that this version does not know is still read.
-use std::collections::BTreeMap;
-
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 
 pub const GROUP: &str = "gateway.networking.k8s.io";
@@ -51,13 +50,6 @@ pub struct AllowedRoutes {
 pub struct RouteNamespaces {
     pub from: Option<String>,
     pub selector: Option<LabelSelector>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct LabelSelector {
-    pub match_labels: BTreeMap<String, String>,
-    pub match_expressions: Vec<serde_json::Value>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -126,6 +118,26 @@ pub struct FilterSpec {
     pub r#type: String,
     pub request_header_modifier: Option<HeaderChange>,
     pub response_header_modifier: Option<HeaderChange>,
+    pub request_redirect: Option<UrlChange>,
+    pub url_rewrite: Option<UrlChange>,
+}
+
+/// What a redirect or a URL rewrite changes.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct UrlChange {
+    pub scheme: Option<String>,
+    pub hostname: Option<String>,
+    pub port: Option<u16>,
+    pub path: Option<PathSpec>,
+    pub status_code: Option<u16>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PathSpec {
+    pub replace_full_path: Option<String>,
+    pub replace_prefix_match: Option<String>,
 }
 
 /// What a filter does to headers.
@@ -189,11 +201,12 @@ pub struct ServiceSpec {
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct ServicePortSpec {
     pub name: Option<String>,
     pub port: u16,
     pub protocol: Option<String>,
+    pub app_protocol: Option<String>,
 }
 
 /// An `EndpointSlice`: its fields are at the top.

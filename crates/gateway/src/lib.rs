@@ -1,35 +1,35 @@
 //! The embedded data plane: a Gateway API implementation for one machine.
 //!
-//! Data goes one way. [`run`](Gateway::run) follows the API into a [`world`], [`routes`] turn it into a plan and a
-//! verdict on every object (pure), [`live`] serves the plan from one instant on, and only then is the verdict written
-//! as status. So a route whose status says `observedGeneration: 7` is served as of generation 7: the acknowledgement
+//! Data goes one way. [`run`](Gateway::run) watches the API into a [`cache`], [`routes`] compile it to a config and the
+//! conditions of every object (pure), [`router`] serves the config from one instant on, and then the conditions are
+//! written as status. So a route whose status says `observedGeneration: 7` is served as of generation 7: the acknowledgement
 //! that a handover waits for.
 //!
 //! Guarantees: shares are exact in every window ([`weights`]); once an acknowledgement is written, no request begins at
 //! what the route left; a request in flight keeps its endpoint over any number of swaps; no client connection is cut by
 //! a swap; a request is sent to a second endpoint only if nothing of it was sent to the first.
 
+pub mod cache;
 pub mod counters;
 mod crds;
-mod index;
 mod kinds;
 mod listeners;
-mod live;
 pub mod load;
 mod pool;
 mod proxy;
+mod reflector;
+mod router;
 pub mod routes;
 mod run;
 mod settings;
 mod status;
 mod tcp;
 pub mod weights;
-pub mod world;
 
 pub use crate::{
     counters::{Cause, Counts, EndpointCounts, Snapshot},
     crds::crds,
-    listeners::Places,
+    listeners::Bindings,
     proxy::REASON,
     run::Gateway,
     settings::Settings,

@@ -1,8 +1,11 @@
-//! The sockets: opened before a table names them, closed after none does.
+//! The listening sockets: bound before a table names them, closed after none does.
 use std::{collections::BTreeMap, io::ErrorKind, net::SocketAddr, sync::Arc};
 
-use hyper::{server::conn::http1, service::service_fn};
-use hyper_util::rt::TokioIo;
+use hyper::{
+    server::conn::{http1, http2},
+    service::service_fn,
+};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::watch,
@@ -10,17 +13,26 @@ use tokio::{
     time::{Duration, sleep, timeout},
 };
 
-use crate::{live::Live, proxy::Proxy, routes::Plan, settings::Settings, tcp};
+use crate::{
+    proxy::{Frontend, Proxy},
+    router::Router,
+    routes::Config,
+    settings::Settings,
+    tcp::{self, Entered, Speaks},
+};
 
-/// What is spoken at a socket.
+/// How many streams of one HTTP/2 connection of a client may be open at once.
+const STREAMS: u32 = 1_024;
+
+/// The protocol of a listening socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Speech {
+pub enum Protocol {
     Http,
     Tcp,
 }
 
-/// Where it is listened, by where it was asked for; or why it is not.
-pub type Places = BTreeMap<SocketAddr, Result<SocketAddr, String>>;
+/// The bound address, by the address that was asked for; or why it could not be bound.
+pub type Bindings = BTreeMap<SocketAddr, Result<SocketAddr, String>>;
 
 #[derive(Debug)]
 struct Open {
@@ -32,24 +44,25 @@ struct Open {
 /// The sockets that are open.
 #[derive(Debug)]
 pub struct Listeners {
-    live: Arc<Live>,
+    router: Arc<Router>,
     settings: Arc<Settings>,
-    open: BTreeMap<(SocketAddr, Speech), Open>,
-    bound: Vec<((SocketAddr, Speech), TcpListener)>,
+    open: BTreeMap<(SocketAddr, Protocol), Open>,
+    bound: Vec<((SocketAddr, Protocol), TcpListener)>,
     refused: BTreeMap<SocketAddr, String>,
     closing: JoinSet<()>,
 }
 
 impl Listeners {
-    pub fn new(live: Arc<Live>, settings: Arc<Settings>) -> Self {
+    pub fn new(router: Arc<Router>, settings: Arc<Settings>) -> Self {
         let (open, bound, refused) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
-        Self { live, settings, open, bound, refused, closing: JoinSet::new() }
+        Self { router, settings, open, bound, refused, closing: JoinSet::new() }
     }
 
-    /// Opens what a plan needs. Nothing is accepted yet: who comes early waits in the backlog until the table is there.
-    pub async fn bind(&mut self, plan: &Plan) {
+    /// Binds what a config needs. Nothing is accepted yet: early connections wait in the backlog until the table is in
+    /// place.
+    pub async fn bind(&mut self, config: &Config) {
         self.refused.clear();
-        for key in wanted(plan) {
+        for key in wanted(config) {
             if self.open.contains_key(&key) {
                 continue;
             }
@@ -60,16 +73,16 @@ impl Listeners {
         }
     }
 
-    /// Serves what was opened, and closes what the plan does not name. To be called once the plan is live.
-    pub fn settle(&mut self, plan: &Plan) {
+    /// Serves what was bound, and closes what the config does not name. To be called once the config is served.
+    pub fn serve_bound(&mut self, config: &Config) {
         for (key, listener) in std::mem::take(&mut self.bound) {
             let Ok(at) = listener.local_addr() else { continue };
             let (stop, stopped) = watch::channel(false);
-            let (live, settings) = (Arc::clone(&self.live), Arc::clone(&self.settings));
-            let serving = tokio::spawn(serve(listener, key, live, settings, stopped));
+            let (router, settings) = (Arc::clone(&self.router), Arc::clone(&self.settings));
+            let serving = tokio::spawn(serve(listener, key, router, settings, stopped));
             self.open.insert(key, Open { at, stop, serving });
         }
-        let wanted: Vec<_> = wanted(plan).collect();
+        let wanted: Vec<_> = wanted(config).collect();
         let gone: Vec<_> = self.open.keys().filter(|key| !wanted.contains(key)).copied().collect();
         for key in gone {
             self.close(key);
@@ -77,13 +90,13 @@ impl Listeners {
         while self.closing.try_join_next().is_some() {}
     }
 
-    pub fn places(&self) -> Places {
+    pub fn bindings(&self) -> Bindings {
         let open = self.open.iter().map(|((asked, _), open)| (*asked, Ok(open.at)));
         open.chain(self.refused.iter().map(|(asked, why)| (*asked, Err(why.clone())))).collect()
     }
 
-    /// Whether something could not be opened and is worth another try.
-    pub fn lacking(&self) -> bool {
+    /// Whether an address could not be bound and is worth another attempt.
+    pub fn any_refused(&self) -> bool {
         !self.refused.is_empty()
     }
 
@@ -96,7 +109,7 @@ impl Listeners {
         while self.closing.join_next().await.is_some() {}
     }
 
-    fn close(&mut self, key: (SocketAddr, Speech)) {
+    fn close(&mut self, key: (SocketAddr, Protocol)) {
         if let Some(open) = self.open.remove(&key) {
             open.stop.send_replace(true);
             self.closing.spawn(async move { drop(open.serving.await) });
@@ -104,9 +117,9 @@ impl Listeners {
     }
 }
 
-fn wanted(plan: &Plan) -> impl Iterator<Item = (SocketAddr, Speech)> {
-    let http = plan.sites.keys().map(|site| (*site, Speech::Http));
-    http.chain(plan.doors.keys().map(|door| (*door, Speech::Tcp)))
+fn wanted(config: &Config) -> impl Iterator<Item = (SocketAddr, Protocol)> {
+    let http = config.frontends.keys().map(|frontend| (*frontend, Protocol::Http));
+    http.chain(config.cluster_addresses.keys().map(|service| (*service, Protocol::Tcp)))
 }
 
 /// Opens a socket. A port that needs privileges is served at a higher one: 80 at 8080, 443 at 8443.
@@ -129,8 +142,8 @@ fn unprivileged(asked: SocketAddr) -> Option<SocketAddr> {
 
 async fn serve(
     listener: TcpListener,
-    (asked, speech): (SocketAddr, Speech),
-    live: Arc<Live>,
+    (asked, protocol): (SocketAddr, Protocol),
+    router: Arc<Router>,
     settings: Arc<Settings>,
     mut stopped: watch::Receiver<bool>,
 ) {
@@ -147,24 +160,43 @@ async fn serve(
             sleep(Duration::from_millis(20)).await;
             continue;
         };
-        match speech {
-            Speech::Tcp => {
-                let forwarding = tcp::forward(Arc::clone(&live), Arc::clone(&settings), asked, stream);
-                connections.spawn(forwarding);
+        let (router, settings, until) = (Arc::clone(&router), Arc::clone(&settings), until.clone());
+        connections.spawn(async move {
+            let (frontend, http2) = match protocol {
+                Protocol::Http => {
+                    let mut stopped = until.clone();
+                    let speaks = tokio::select! {
+                        _ = stopped.wait_for(|stopped| *stopped) => return,
+                        speaks = tcp::speaks(&stream) => speaks,
+                    };
+                    (Frontend::Gateway(asked), speaks == Speaks::Http2)
+                }
+                Protocol::Tcp => match tcp::enter(&router, &settings, asked, &stream).await {
+                    Entered::Http { http2 } => (Frontend::Service(asked), http2),
+                    Entered::Tcp(in_flight, server) => return tcp::forward(in_flight, stream, server).await,
+                    Entered::Refused => return,
+                },
+            };
+            let proxy = Proxy { router, settings, frontend };
+            if http2 {
+                serve_streams(stream, client, proxy, until).await;
+            } else {
+                serve_connection(stream, client, proxy, until).await;
             }
-            Speech::Http => {
-                let proxy = Proxy { live: Arc::clone(&live), settings: Arc::clone(&settings), site: asked };
-                connections.spawn(converse(stream, client, proxy, until.clone()));
-            }
-        }
+        });
     }
     drop(listener);
     // What is left after the drain is cut when the set is dropped.
     drop(timeout(settings.drain, async { while connections.join_next().await.is_some() {} }).await);
 }
 
-/// One connection of a client: request after request, until it ends or, after a stop, the one that is in flight.
-async fn converse(stream: TcpStream, client: SocketAddr, proxy: Proxy, mut stopped: watch::Receiver<bool>) {
+/// Serves one connection of a client until it ends; after a stop, until the request in flight ends.
+async fn serve_connection(
+    stream: TcpStream,
+    client: SocketAddr,
+    proxy: Proxy,
+    mut stopped: watch::Receiver<bool>,
+) {
     drop(stream.set_nodelay(true));
     let service = service_fn(move |request| proxy.clone().answer(client, request));
     let mut server = http1::Builder::new();
@@ -173,7 +205,26 @@ async fn converse(stream: TcpStream, client: SocketAddr, proxy: Proxy, mut stopp
     let connection = server.serve_connection(TokioIo::new(stream), service).with_upgrades();
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
-        // However it ends, the client knows it: there is nobody else to tell.
+        // The client sees how it ends; nothing else has to know.
+        _ = connection.as_mut() => return,
+        _ = stopped.wait_for(|stopped| *stopped) => connection.as_mut().graceful_shutdown(),
+    }
+    drop(connection.await);
+}
+
+/// Serves one connection of HTTP/2 until it ends; after a stop, until its streams have ended.
+async fn serve_streams(
+    stream: TcpStream,
+    client: SocketAddr,
+    proxy: Proxy,
+    mut stopped: watch::Receiver<bool>,
+) {
+    drop(stream.set_nodelay(true));
+    let service = service_fn(move |request| proxy.clone().answer(client, request));
+    let mut server = http2::Builder::new(TokioExecutor::new());
+    server.max_concurrent_streams(STREAMS);
+    let mut connection = std::pin::pin!(server.serve_connection(TokioIo::new(stream), service));
+    tokio::select! {
         _ = connection.as_mut() => return,
         _ = stopped.wait_for(|stopped| *stopped) => connection.as_mut().graceful_shutdown(),
     }

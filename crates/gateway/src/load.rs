@@ -1,4 +1,4 @@
-//! Load, and what became of it.
+//! A load generator.
 //!
 //! Open loop: requests start by the clock, whether or not the ones before were answered, as those of many clients do.
 //! A closed loop would wait with the server and never see how many it kept waiting.
@@ -20,11 +20,11 @@ use tokio::{
 };
 
 use crate::{
-    pool::{Limits, Pool, Unanswered},
+    pool::{Pool, SendError, Timeouts},
     proxy::REASON,
 };
 
-/// How long a client that keeps asking waits after a failure.
+/// How long a closed loop waits after a failure.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
 /// How a request ended.
@@ -51,14 +51,14 @@ pub struct Target {
 
 /// How requests ended, so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tallied {
+pub struct Totals {
     pub ok: u64,
     pub app_errors: u64,
     pub failed: u64,
     pub truncated: u64,
 }
 
-impl Tallied {
+impl Totals {
     pub fn requests(&self) -> u64 {
         self.ok + self.app_errors + self.failed + self.truncated
     }
@@ -92,35 +92,35 @@ impl Client {
         Self(Arc::new(Inner { target, ending, pool: Pool::default(), counts: Default::default() }))
     }
 
-    pub fn tallied(&self) -> Tallied {
+    pub fn totals(&self) -> Totals {
         let [ok, app_errors, failed, truncated] = self.0.counts.each_ref().map(|count| count.load(Relaxed));
-        Tallied { ok, app_errors, failed, truncated }
+        Totals { ok, app_errors, failed, truncated }
     }
 
-    /// One request, to the end of its answer.
-    pub async fn ask(&self) -> (Outcome, Bytes) {
-        let (outcome, body) = self.0.ask().await;
+    /// Sends one request and reads its answer to the end.
+    pub async fn request(&self) -> (Outcome, Bytes) {
+        let (outcome, body) = self.0.request().await;
         self.0.counts[outcome as usize].fetch_add(1, Relaxed);
         (outcome, body)
     }
 
-    /// So many requests, `at_once` of them at a time: a closed loop, for how much goes through.
-    pub async fn ask_many(&self, requests: u64, at_once: usize) {
+    /// Sends so many requests, `at_once` of them at a time: for throughput.
+    pub async fn closed_loop(&self, requests: u64, at_once: usize) {
         let left = Arc::new(AtomicU64::new(requests));
-        let mut askers = JoinSet::new();
+        let mut workers = JoinSet::new();
         for _ in 0..at_once {
             let (client, left) = (self.clone(), Arc::clone(&left));
-            askers.spawn(async move {
+            workers.spawn(async move {
                 while left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
-                    client.ask().await;
+                    client.request().await;
                 }
             });
         }
-        while askers.join_next().await.is_some() {}
+        while workers.join_next().await.is_some() {}
     }
 
-    /// So many requests a second until `stop`, then waits for the last answers.
-    pub async fn ask_steadily(&self, per_second: u32, stop: impl Future<Output = ()>) {
+    /// Sends so many requests a second until `stop`, then waits for the last answers.
+    pub async fn open_loop(&self, per_second: u32, stop: impl Future<Output = ()>) {
         let mut ticks = interval(Duration::from_secs(1) / per_second.max(1));
         // What a busy machine delayed is caught up with: the number of requests is that of the clock.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
@@ -132,22 +132,22 @@ impl Client {
                 Some(_) = asking.join_next() => {}
                 _ = ticks.tick() => {
                     let client = self.clone();
-                    asking.spawn(async move { client.ask().await });
+                    asking.spawn(async move { client.request().await });
                 }
             }
         }
         while asking.join_next().await.is_some() {}
     }
 
-    /// So many requests at any time, each of them followed by another, until `stop`; then waits for the last answers.
-    pub async fn keep_asking(&self, at_once: usize, stop: impl Future<Output = ()>) {
+    /// Keeps so many requests in flight until `stop`, then waits for the last answers.
+    pub async fn closed_loop_until(&self, at_once: usize, stop: impl Future<Output = ()>) {
         let stopped = Arc::new(AtomicBool::new(false));
-        let mut askers = JoinSet::new();
+        let mut workers = JoinSet::new();
         for _ in 0..at_once {
             let (client, stopped) = (self.clone(), Arc::clone(&stopped));
-            askers.spawn(async move {
+            workers.spawn(async move {
                 while !stopped.load(Relaxed) {
-                    let (outcome, _) = client.ask().await;
+                    let (outcome, _) = client.request().await;
                     if outcome != Outcome::Ok {
                         // What fails, fails at once: a client that tried again at once would count nothing else.
                         sleep(AFTER_FAILURE).await;
@@ -157,30 +157,30 @@ impl Client {
         }
         stop.await;
         stopped.store(true, Relaxed);
-        while askers.join_next().await.is_some() {}
+        while workers.join_next().await.is_some() {}
     }
 
     /// How many requests a second go through, `at_once` at a time.
     pub async fn rate(&self, requests: u64, at_once: usize) -> f64 {
         let begin = Instant::now();
-        self.ask_many(requests, at_once).await;
+        self.closed_loop(requests, at_once).await;
         let requests = u32::try_from(requests).unwrap_or(u32::MAX);
         f64::from(requests) / begin.elapsed().as_secs_f64()
     }
 }
 
 impl Inner {
-    async fn ask(&self) -> (Outcome, Bytes) {
+    async fn request(&self) -> (Outcome, Bytes) {
         let Target { address, host, path, fresh } = &self.target;
-        let limits = Limits { connect: Duration::from_secs(10), idle: Duration::from_mins(1) };
+        let timeouts = Timeouts { connect: Duration::from_secs(10), idle: Duration::from_mins(1) };
         let request = Request::get(path).header(header::HOST, host);
         let request = if *fresh { request.header(header::CONNECTION, "close") } else { request };
         let Ok(request) = request.body(Empty::new().map_err(|never| match never {}).boxed_unsync()) else {
             return (Outcome::Failed, Bytes::new());
         };
-        let (response, connection) = match self.pool.send(*address, request, limits).await {
+        let (response, connection) = match self.pool.send(*address, request, timeouts).await {
             Ok(answered) => answered,
-            Err(Unanswered::Unsent(_) | Unanswered::Lost) => return (Outcome::Failed, Bytes::new()),
+            Err(SendError::NotSent(_) | SendError::Lost) => return (Outcome::Failed, Bytes::new()),
         };
         let (head, body) = response.into_parts();
         let Ok(body) = body.collect().await else { return (Outcome::Truncated, Bytes::new()) };

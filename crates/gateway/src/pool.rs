@@ -1,5 +1,6 @@
 //! Connections to one endpoint.
 use std::{
+    collections::VecDeque,
     net::SocketAddr,
     sync::{Mutex, PoisonError},
     time::Duration,
@@ -10,9 +11,12 @@ use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::{
     body::Incoming,
-    client::conn::http1::{SendRequest, handshake},
+    client::conn::{
+        http1::{SendRequest, handshake},
+        http2,
+    },
 };
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{
     net::TcpStream,
     time::{Instant, timeout},
@@ -27,14 +31,17 @@ pub type Connection = SendRequest<Body>;
 /// The connections that wait for a request.
 #[derive(Debug, Default)]
 pub struct Pool {
-    idle: Mutex<Vec<(Connection, Instant)>>,
+    /// The one that waits longest is in front.
+    idle: Mutex<VecDeque<(Connection, Instant)>>,
+    /// The HTTP/2 connection, whose streams are the requests. Locked while it is opened.
+    shared: tokio::sync::Mutex<Option<http2::SendRequest<Body>>>,
 }
 
 /// Why a request got no answer.
 #[derive(Debug)]
-pub enum Unanswered {
-    /// Nothing of it was sent: anybody else may have it.
-    Unsent(Box<Request<Body>>),
+pub enum SendError {
+    /// Nothing of it was sent: it may be sent to another endpoint.
+    NotSent(Box<Request<Body>>),
     /// It was sent, at least in part: only the client knows whether it may be sent again.
     Lost,
 }
@@ -45,65 +52,107 @@ impl Pool {
         &self,
         address: SocketAddr,
         mut request: Request<Body>,
-        limits: Limits,
-    ) -> Result<(Response<Incoming>, Connection), Unanswered> {
+        timeouts: Timeouts,
+    ) -> Result<(Response<Incoming>, Connection), SendError> {
         // A connection that waited may turn out closed. There are only so many of them, and then comes a new one.
-        while let Some(mut connection) = self.take(limits.idle) {
+        while let Some(mut connection) = self.take(timeouts.idle) {
             match connection.try_send_request(request).await {
                 Ok(response) => return Ok((response, connection)),
-                Err(mut error) => request = error.take_message().ok_or(Unanswered::Lost)?,
+                Err(mut error) => request = error.take_message().ok_or(SendError::Lost)?,
             }
         }
-        let Some(mut connection) = connect(address, limits.connect).await else {
-            return Err(Unanswered::Unsent(Box::new(request)));
+        let Some(mut connection) = connect(address, timeouts.connect).await else {
+            return Err(SendError::NotSent(Box::new(request)));
         };
         match connection.try_send_request(request).await {
             Ok(response) => Ok((response, connection)),
             Err(mut error) => match error.take_message() {
-                Some(request) => Err(Unanswered::Unsent(Box::new(request))),
-                None => Err(Unanswered::Lost),
+                Some(request) => Err(SendError::NotSent(Box::new(request))),
+                None => Err(SendError::Lost),
             },
         }
     }
 
+    /// Sends a request as a stream of the one HTTP/2 connection, which is opened if need be.
+    pub async fn send_stream(
+        &self,
+        address: SocketAddr,
+        mut request: Request<Body>,
+        timeouts: Timeouts,
+    ) -> Result<Response<Incoming>, SendError> {
+        // The connection may turn out closed, a new one only if the server does not want any.
+        for _ in 0..2 {
+            let Some(mut sender) = self.shared(address, timeouts.connect).await else { break };
+            match sender.try_send_request(request).await {
+                Ok(response) => return Ok(response),
+                Err(mut error) => request = error.take_message().ok_or(SendError::Lost)?,
+            }
+        }
+        Err(SendError::NotSent(Box::new(request)))
+    }
+
+    async fn shared(&self, address: SocketAddr, limit: Duration) -> Option<http2::SendRequest<Body>> {
+        let mut shared = self.shared.lock().await;
+        if let Some(open) = shared.as_ref().filter(|open| !open.is_closed()) {
+            return Some(open.clone());
+        }
+        let stream = open(address, limit).await?;
+        let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.ok()?;
+        // Ends by itself: when every sender is dropped and every stream has ended, or either side closes.
+        tokio::spawn(connection);
+        Some(shared.insert(sender).clone())
+    }
+
     /// Keeps a connection whose answer was read to its end.
     pub fn put(&self, connection: Connection) {
-        let mut idle = self.lock();
-        idle.retain(|(connection, _)| !connection.is_closed());
         if !connection.is_closed() {
-            idle.push((connection, Instant::now()));
+            self.lock().push_back((connection, Instant::now()));
         }
     }
 
+    /// Closes what waits for a request. Streams that are open go on.
     pub fn clear(&self) {
         self.lock().clear();
+        if let Ok(mut shared) = self.shared.try_lock() {
+            *shared = None;
+        }
     }
 
-    /// The one that came last: the others grow old and go.
+    /// Takes the connection that was put last: the others grow old and are closed.
     fn take(&self, longest: Duration) -> Option<Connection> {
+        let now = Instant::now();
         let mut idle = self.lock();
-        idle.retain(|(connection, since)| !connection.is_closed() && since.elapsed() < longest);
+        while idle
+            .pop_front_if(|(connection, since)| connection.is_closed() || now - *since >= longest)
+            .is_some()
+        {}
+        // Nearly always the last: one that is not ready yet reads the end of its answer.
         let place = idle.iter().rposition(|(connection, _)| connection.is_ready())?;
-        Some(idle.remove(place).0)
+        Some(idle.remove(place)?.0)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(Connection, Instant)>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<(Connection, Instant)>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct Timeouts {
     pub connect: Duration,
     pub idle: Duration,
 }
 
 async fn connect(address: SocketAddr, limit: Duration) -> Option<Connection> {
-    let stream = timeout(limit, TcpStream::connect(address)).await.ok()?.ok()?;
-    // Tokens of a stream are small and must not wait for each other. Without it they do; that is all that is lost.
-    drop(stream.set_nodelay(true));
+    let stream = open(address, limit).await?;
     let (sender, connection) = handshake(TokioIo::new(stream)).await.ok()?;
     // Ends by itself: when the sender is dropped or either side closes.
     tokio::spawn(connection.with_upgrades());
     Some(sender)
+}
+
+async fn open(address: SocketAddr, limit: Duration) -> Option<TcpStream> {
+    let stream = timeout(limit, TcpStream::connect(address)).await.ok()?.ok()?;
+    // Tokens of a stream are small and must not wait for each other. Without it they do; that is all that is lost.
+    drop(stream.set_nodelay(true));
+    Some(stream)
 }

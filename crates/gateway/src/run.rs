@@ -1,4 +1,4 @@
-//! The gateway as a whole: follow, compile, serve, and only then say so.
+//! The gateway as a whole: watch, compile, serve, then write status.
 use std::{
     future::Future,
     net::SocketAddr,
@@ -17,50 +17,50 @@ use serde_json::{Value, json};
 use tokio::{sync::watch, task::JoinSet, time::timeout};
 
 use crate::{
+    cache::{Cache, Kind, Name},
     counters::Snapshot,
-    index::{Index, Lagging},
-    listeners::{Listeners, Places},
-    live::Live,
-    routes::{Verdicts, compile},
+    listeners::{Bindings, Listeners},
+    reflector::{Delayed, Reflector},
+    router::Router,
+    routes::{Statuses, compile},
     settings::Settings,
     status::Writer,
-    world::{Kind, Name, World},
 };
 
-/// After what time something that failed is tried again, when nothing changes before.
-const AGAIN: Duration = Duration::from_secs(1);
+/// After what time a write or a bind that failed is tried again, when nothing changes before.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// How long the API may take to accept a status.
-const LONGEST: Duration = Duration::from_secs(2);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A gateway. Cheap to clone; every clone is the same gateway.
 #[derive(Debug, Clone)]
 pub struct Gateway {
-    live: Arc<Live>,
+    router: Arc<Router>,
     settings: Arc<Settings>,
-    places: Arc<Mutex<Places>>,
+    bindings: Arc<Mutex<Bindings>>,
 }
 
 impl Gateway {
     pub fn new(settings: Settings) -> Self {
-        let live = Arc::new(Live::new(settings.divert));
-        Self { live, settings: Arc::new(settings), places: Arc::default() }
+        let router = Arc::new(Router::new(settings.failover));
+        Self { router, settings: Arc::new(settings), bindings: Arc::default() }
     }
 
     /// Everything that was counted. The time is that of the caller.
     pub fn snapshot(&self, now: SystemTime) -> Snapshot {
-        self.live.snapshot(now)
+        self.router.snapshot(now)
     }
 
     /// Whether nothing is in flight at this address, and nothing new comes to it.
     pub fn drained(&self, endpoint: SocketAddr) -> bool {
-        self.live.drained(endpoint)
+        self.router.drained(endpoint)
     }
 
     /// Changes when another table is served, and when an endpoint that left service has finished its last request or
     /// connection: what a handover waits for, without asking again and again.
     pub fn changes(&self) -> watch::Receiver<u64> {
-        self.live.changes()
+        self.router.changes()
     }
 
     /// The `controllerName` under which it answers for routes.
@@ -68,36 +68,36 @@ impl Gateway {
         &self.settings.controller
     }
 
-    /// Where is listened, by the address that a Gateway or a Service asks for; or why not.
-    pub fn places(&self) -> Places {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The listening sockets, by the address that a Gateway or a Service asks for; or why there is none.
+    pub fn bindings(&self) -> Bindings {
+        self.bindings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Serves until `stop`, then lets what is in flight end, for as long as the drain allows.
     pub async fn run(&self, client: Client, stop: impl Future<Output = ()>) {
-        let index = Arc::new(Index::default());
+        let reflector = Arc::new(Reflector::default());
         let mut watches = JoinSet::new();
         for kind in Kind::ALL {
-            let (index, client) = (Arc::clone(&index), client.clone());
-            watches.spawn(async move { index.follow(kind, client).await });
+            let (reflector, client) = (Arc::clone(&reflector), client.clone());
+            watches.spawn(async move { reflector.run(kind, client).await });
         }
-        let mut listeners = Listeners::new(Arc::clone(&self.live), Arc::clone(&self.settings));
+        let mut listeners = Listeners::new(Arc::clone(&self.router), Arc::clone(&self.settings));
         let mut stop = pin!(stop);
-        let mut worlds = Lagging::new(&index, self.settings.lag);
-        let mut world = World::default();
+        let mut caches = Delayed::new(&reflector, self.settings.lag);
+        let mut cache = Cache::default();
         let mut unfinished = false;
         loop {
             tokio::select! {
                 () = &mut stop => break,
-                next = worlds.next() => world = next,
-                () = tokio::time::sleep(AGAIN), if unfinished => {}
+                next = caches.next() => cache = next,
+                () = tokio::time::sleep(RETRY_AFTER), if unfinished => {}
             }
-            let verdicts = self.serve(&world, &mut listeners).await;
-            let places = self.places();
+            let statuses = self.serve(&cache, &mut listeners).await;
+            let bindings = self.bindings();
             tokio::select! {
                 () = &mut stop => break,
-                written = self.write(&client, &world, &verdicts, &places) => {
-                    unfinished = !written || listeners.lacking();
+                written = self.write(&client, &cache, &statuses, &bindings) => {
+                    unfinished = !written || listeners.any_refused();
                 }
             }
         }
@@ -105,53 +105,53 @@ impl Gateway {
         listeners.close_all().await;
     }
 
-    /// Makes the table of a world the one that is served. When this returns, it is.
-    async fn serve(&self, world: &World, listeners: &mut Listeners) -> Verdicts {
-        let compiled = compile(world, &self.settings);
-        listeners.bind(&compiled.plan).await;
-        self.live.install(compiled.plan.clone());
-        listeners.settle(&compiled.plan);
-        *self.places.lock().unwrap_or_else(PoisonError::into_inner) = listeners.places();
-        compiled.verdicts
+    /// Serves what the cache says. When this returns, the table is in place.
+    async fn serve(&self, cache: &Cache, listeners: &mut Listeners) -> Statuses {
+        let compiled = compile(cache, &self.settings);
+        listeners.bind(&compiled.config).await;
+        self.router.install(compiled.config.clone());
+        listeners.serve_bound(&compiled.config);
+        *self.bindings.lock().unwrap_or_else(PoisonError::into_inner) = listeners.bindings();
+        compiled.statuses
     }
 
     /// Writes every status that differs; false if one could not be written.
-    async fn write(&self, client: &Client, world: &World, verdicts: &Verdicts, places: &Places) -> bool {
-        let statuses = self.statuses(world, verdicts, places);
-        let writing = statuses.iter().map(|(kind, name, status)| {
-            // No longer: what changes meanwhile waits for it.
-            timeout(LONGEST, write(client, world, *kind, name, status))
+    async fn write(&self, client: &Client, cache: &Cache, statuses: &Statuses, bindings: &Bindings) -> bool {
+        let patches = self.patches(cache, statuses, bindings);
+        let writing = patches.iter().map(|(kind, name, status)| {
+            // Changes that come meanwhile wait for it.
+            timeout(WRITE_TIMEOUT, write(client, cache, *kind, name, status))
         });
         join_all(writing).await.into_iter().all(|written| written == Ok(true))
     }
 
-    fn statuses(&self, world: &World, verdicts: &Verdicts, places: &Places) -> Vec<(Kind, Name, Value)> {
+    fn patches(&self, cache: &Cache, statuses: &Statuses, bindings: &Bindings) -> Vec<(Kind, Name, Value)> {
         let writer = Writer { controller: &self.settings.controller, now: (self.settings.clock)() };
-        let mut statuses = Vec::new();
+        let mut patches = Vec::new();
         let mut add = |kind, name: &Name, status: &dyn Fn(&DynamicObject) -> Option<Value>| {
-            let status = world.get(kind, name).and_then(|object| status(object));
-            statuses.extend(status.map(|status| (kind, name.clone(), status)));
+            let status = cache.get(kind, name).and_then(|object| status(object));
+            patches.extend(status.map(|status| (kind, name.clone(), status)));
         };
-        for (name, generation) in &verdicts.classes {
-            add(Kind::Class, name, &|object| writer.class(object, *generation));
+        for (name, generation) in &statuses.classes {
+            add(Kind::GatewayClass, name, &|object| writer.class(object, *generation));
         }
-        for (name, verdict) in &verdicts.gateways {
-            add(Kind::Gateway, name, &|object| writer.gateway(object, verdict, places));
+        for (name, status) in &statuses.gateways {
+            add(Kind::Gateway, name, &|object| writer.gateway(object, status, bindings));
         }
-        for (name, verdict) in &verdicts.http_routes {
-            add(Kind::HttpRoute, name, &|object| writer.route(object, verdict));
+        for (name, status) in &statuses.http_routes {
+            add(Kind::HttpRoute, name, &|object| writer.route(object, status));
         }
-        for (name, verdict) in &verdicts.grpc_routes {
-            add(Kind::GrpcRoute, name, &|object| writer.route(object, verdict));
+        for (name, status) in &statuses.grpc_routes {
+            add(Kind::GrpcRoute, name, &|object| writer.route(object, status));
         }
-        statuses
+        patches
     }
 }
 
-/// Writes one status, if the object is still the one that was judged. If it is not, its change is on its way to us and
-/// is judged then; so that is no failure.
-async fn write(client: &Client, world: &World, kind: Kind, name: &Name, status: &Value) -> bool {
-    let Some(version) = world.get(kind, name).and_then(|object| object.metadata.resource_version.clone())
+/// Writes one status, if the object is still the version that was compiled. If it is not, the watch brings the change
+/// and it is compiled then; so a conflict is no failure.
+async fn write(client: &Client, cache: &Cache, kind: Kind, name: &Name, status: &Value) -> bool {
+    let Some(version) = cache.get(kind, name).and_then(|object| object.metadata.resource_version.clone())
     else {
         return true;
     };

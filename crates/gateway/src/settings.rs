@@ -15,16 +15,16 @@ pub struct Settings {
     /// How long a connection to an endpoint is kept without a request. Shorter than what servers keep (uvicorn: 5 s),
     /// so that a request is never sent into a connection that its server is about to close.
     pub idle: Duration,
-    /// How long a TCP connection may go on after its endpoint left service, and client connections after the stop.
+    /// How long connections of clients may go on after the stop.
     pub drain: Duration,
     /// How many other endpoints a request may be offered to when nothing of it could be sent.
     pub retries: usize,
     /// Whether the share of a Service without a ready endpoint goes to the others of its rule while that lasts. The
     /// Gateway API would have it answered with 503. With it, a weight that is seen before the endpoints that it needs
     /// costs nothing.
-    pub divert: bool,
+    pub failover: bool,
     /// How much later than it is seen a change of routes is taken up; endpoints are at once. Nothing is gained by it:
-    /// other gateways hear of both in different ways and collect changes of routes before they reload, and whoever
+    /// other gateways hear of both in different ways and collect changes of routes before they reload, and a controller that
     /// moves traffic must not rely on a gateway that does not. With it they can be shown to wait for the
     /// acknowledgement, which comes after the change is served all the same.
     pub lag: Duration,
@@ -41,7 +41,7 @@ impl Default for Settings {
             idle: Duration::from_secs(2),
             drain: Duration::from_mins(1),
             retries: 3,
-            divert: true,
+            failover: true,
             lag: Duration::ZERO,
             clock: wall_clock,
         }

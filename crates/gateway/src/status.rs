@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::{
     kinds::GROUP,
-    listeners::Places,
-    routes::{Condition, GatewayVerdict, ListenerVerdict, RouteVerdict},
+    listeners::Bindings,
+    routes::{Condition, GatewayStatus, ListenerStatus, RouteStatus},
 };
 
 /// The time of conditions that change now, and who says so.
@@ -30,51 +30,57 @@ impl Writer<'_> {
     pub fn gateway(
         &self,
         object: &DynamicObject,
-        verdict: &GatewayVerdict,
-        places: &Places,
+        gateway: &GatewayStatus,
+        bindings: &Bindings,
     ) -> Option<Value> {
         let old = object.data.get("status").unwrap_or(&Value::Null);
         let mut status = old.clone();
-        let served = verdict.listeners.iter().filter(|listener| is_open(listener, places)).count();
-        let of_all = format!("{served} of {} listeners are served", verdict.listeners.len());
-        let accepted = match &verdict.address {
+        let served = gateway.listeners.iter().filter(|listener| is_open(listener, bindings)).count();
+        let of_all = format!("{served} of {} listeners are served", gateway.listeners.len());
+        let accepted = match &gateway.address {
             Err(why) => Condition::no("Accepted", "UnsupportedAddress", why),
-            Ok(_) if verdict.listeners.iter().all(|listener| !listener.accepted.holds) => {
+            Ok(_) if gateway.listeners.iter().all(|listener| !listener.accepted.holds) => {
                 Condition::no("Accepted", "ListenersNotValid", "no listener is valid")
             }
-            Ok(_) if verdict.listeners.iter().any(|listener| !listener.accepted.holds) => {
+            Ok(_) if gateway.listeners.iter().any(|listener| !listener.accepted.holds) => {
                 Condition::yes("Accepted", "ListenersNotValid", &of_all)
             }
             Ok(_) => Condition::yes("Accepted", "Accepted", "this Gateway is served"),
         };
-        let programmed = match &verdict.address {
+        let programmed = match &gateway.address {
             Err(why) => Condition::no("Programmed", "AddressNotUsable", why),
             Ok(_) if served == 0 => Condition::no("Programmed", "Invalid", &of_all),
             Ok(_) => Condition::yes("Programmed", "Programmed", &of_all),
         };
-        let conditions = self.conditions(&old["conditions"], &[accepted, programmed], verdict.generation);
+        let conditions = self.conditions(&old["conditions"], &[accepted, programmed], gateway.generation);
         put(&mut status, "conditions", conditions);
         let addresses =
-            verdict.address.iter().map(|address| json!({"type": "IPAddress", "value": address.to_string()}));
+            gateway.address.iter().map(|address| json!({"type": "IPAddress", "value": address.to_string()}));
         put(&mut status, "addresses", addresses.collect());
         let before = by_name(&old["listeners"]);
-        let listeners = verdict.listeners.iter().map(|listener| {
+        let listeners = gateway.listeners.iter().map(|listener| {
             let old = before.get(listener.name.as_str()).copied().unwrap_or(&Value::Null);
-            self.listener(old, listener, verdict.generation, places)
+            self.listener(old, listener, gateway.generation, bindings)
         });
         put(&mut status, "listeners", listeners.collect());
         changed(old, status)
     }
 
-    fn listener(&self, old: &Value, listener: &ListenerVerdict, generation: i64, places: &Places) -> Value {
-        let programmed = match listener.site.map(|site| (site, places.get(&site))) {
-            Some((site, Some(Ok(at)))) if site == *at => {
+    fn listener(
+        &self,
+        old: &Value,
+        listener: &ListenerStatus,
+        generation: i64,
+        bindings: &Bindings,
+    ) -> Value {
+        let programmed = match listener.frontend.map(|frontend| (frontend, bindings.get(&frontend))) {
+            Some((frontend, Some(Ok(at)))) if frontend == *at => {
                 Condition::yes("Programmed", "Programmed", format!("listens on {at}"))
             }
-            Some((site, Some(Ok(at)))) => {
+            Some((frontend, Some(Ok(at)))) => {
                 let why = format!(
                     "listens on {at}: port {} needs privileges that this process has not",
-                    site.port()
+                    frontend.port()
                 );
                 Condition::yes("Programmed", "Programmed", why)
             }
@@ -92,22 +98,22 @@ impl Writer<'_> {
     }
 
     /// The parents that are ours, between those of others, which stay as they are.
-    pub fn route(&self, object: &DynamicObject, verdict: &RouteVerdict) -> Option<Value> {
+    pub fn route(&self, object: &DynamicObject, route: &RouteStatus) -> Option<Value> {
         let old = object.data.get("status").unwrap_or(&Value::Null);
         let parents = old["parents"].as_array().map(Vec::as_slice).unwrap_or_default();
         let (mine, others): (Vec<&Value>, Vec<&Value>) =
             parents.iter().partition(|parent| parent["controllerName"] == self.controller);
-        if mine.is_empty() && verdict.parents.is_empty() {
+        if mine.is_empty() && route.parents.is_empty() {
             return None;
         }
-        let ours = verdict.parents.iter().map(|parent| {
+        let ours = route.parents.iter().map(|parent| {
             let before = mine.iter().find(|old| old["parentRef"] == parent.parent);
             let before = before.map_or(&Value::Null, |old| &old["conditions"]);
             let conditions = [parent.accepted.clone(), parent.resolved.clone()];
             json!({
                 "parentRef": parent.parent,
                 "controllerName": self.controller,
-                "conditions": self.conditions(before, &conditions, verdict.generation),
+                "conditions": self.conditions(before, &conditions, route.generation),
             })
         });
         let mut status = old.clone();
@@ -142,8 +148,8 @@ fn rfc3339(time: Timestamp) -> String {
     Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }
 
-fn is_open(listener: &ListenerVerdict, places: &Places) -> bool {
-    listener.site.and_then(|site| places.get(&site)).is_some_and(Result::is_ok)
+fn is_open(listener: &ListenerStatus, bindings: &Bindings) -> bool {
+    listener.frontend.and_then(|frontend| bindings.get(&frontend)).is_some_and(Result::is_ok)
 }
 
 fn by_name(listeners: &Value) -> BTreeMap<&str, &Value> {
@@ -168,16 +174,16 @@ mod tests {
 
     #[test]
     fn a_port_that_needs_privileges_is_noted_with_the_one_that_serves_it() {
-        let site = "127.80.0.1:80".parse().unwrap();
+        let frontend = "127.80.0.1:80".parse().unwrap();
         let yes = Condition::yes("Accepted", "Accepted", "");
         let resolved = Condition::yes("ResolvedRefs", "ResolvedRefs", "");
         let (name, kinds) = ("http".to_owned(), vec!["HTTPRoute"]);
         let listener =
-            ListenerVerdict { name, site: Some(site), attached: 0, accepted: yes, resolved, kinds };
+            ListenerStatus { name, frontend: Some(frontend), attached: 0, accepted: yes, resolved, kinds };
         let writer = Writer { controller: "segue.dev/gateway", now: Timestamp::UNIX_EPOCH };
         let programmed = |at: Result<_, String>| {
-            let places = Places::from([(site, at)]);
-            let condition = writer.listener(&Value::Null, &listener, 1, &places)["conditions"][2].clone();
+            let bindings = Bindings::from([(frontend, at)]);
+            let condition = writer.listener(&Value::Null, &listener, 1, &bindings)["conditions"][2].clone();
             (condition["status"].clone(), condition["message"].as_str().unwrap().to_owned())
         };
         let (status, message) = programmed(Ok("127.80.0.1:8080".parse().unwrap()));

@@ -1,4 +1,4 @@
-//! Whose turn it is: exact shares of a sequence of requests.
+//! Weighted round robin: exact shares of a sequence of requests.
 //!
 //! A turn is a number that only counts up; a [`Shares`] maps it to one of the weighted choices. Because the map is a
 //! table of one period, any `period` turns in a row contain each choice exactly as often as its weight says, however
@@ -23,12 +23,12 @@ impl Shares {
         Self { order: spread(&weights) }
     }
 
-    /// After how many turns the order repeats; 0 when nobody has a share.
+    /// After how many turns the order repeats; 0 when every weight is 0.
     pub fn period(&self) -> usize {
         self.order.len()
     }
 
-    /// Whose turn it is. Nobody's, when every weight is 0.
+    /// The choice of this turn; none when every weight is 0.
     pub fn choose(&self, turn: u64) -> Option<usize> {
         let period = u64::try_from(self.order.len()).ok().filter(|period| *period > 0)?;
         let place = usize::try_from(turn % period).ok()?;
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_chosen_when_every_weight_is_0() {
+    fn nothing_is_chosen_when_every_weight_is_0() {
         assert_eq!(Shares::new(&[0, 0]).choose(7), None);
         assert_eq!(Shares::new(&[]).choose(0), None);
     }

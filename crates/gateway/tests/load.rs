@@ -15,7 +15,7 @@ async fn an_answer_without_its_end_is_truncated_unless_it_is_an_error() {
     let outcome = async |path: &str, ending| {
         let target =
             Target { address: one.address, host: "x".to_owned(), path: path.to_owned(), fresh: false };
-        Client::of_streams(target, ending).ask().await.0
+        Client::of_streams(target, ending).request().await.0
     };
     assert_eq!(outcome("/?stream=3", "last").await, Outcome::Ok);
     assert_eq!(outcome("/", "first").await, Outcome::Truncated);
@@ -33,13 +33,13 @@ async fn so_many_are_asked_at_any_time_until_the_stop_and_the_last_are_waited_fo
     let (stop, stopped) = oneshot::channel::<()>();
     let asking = tokio::spawn({
         let client = client.clone();
-        async move { client.keep_asking(3, async { drop(stopped.await) }).await }
+        async move { client.closed_loop_until(3, async { drop(stopped.await) }).await }
     });
     rig.in_flight(one.address, 3).await;
     // Whoever is asked anew may take chunks that the others wait for, so there are more until three have ended.
     let again = eventually("three more", SOON, async || {
         one.let_chunks_go(10);
-        (client.tallied().ok >= 3).then_some(())
+        (client.totals().ok >= 3).then_some(())
     });
     again.await.unwrap();
     rig.in_flight(one.address, 3).await;
@@ -47,9 +47,9 @@ async fn so_many_are_asked_at_any_time_until_the_stop_and_the_last_are_waited_fo
     // They may ask again before they hear of it; there are chunks for those too.
     one.let_chunks_go(10_000);
     asking.await.unwrap();
-    let tallied = client.tallied();
-    assert_eq!((tallied.failed, tallied.truncated, tallied.app_errors), (0, 0, 0));
-    assert_eq!(tallied.requests(), one.served());
+    let totals = client.totals();
+    assert_eq!((totals.failed, totals.truncated, totals.app_errors), (0, 0, 0));
+    assert_eq!(totals.requests(), one.served());
     rig.idle(one.address).await;
     rig.stop().await;
 }

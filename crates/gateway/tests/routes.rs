@@ -1,15 +1,15 @@
-//! Routing as a function: objects in, the rule that answers and the verdicts out.
+//! Routing as a function: objects in, the rule that answers and the conditions out.
 #![allow(clippy::unwrap_used, reason = "clippy does not know a helper of tests for one")]
 
 use gateway::{
     Settings,
+    cache::{Cache, Kind, Name},
     routes::{Compiled, Condition, Head, compile},
-    world::{Kind, Name, World},
 };
 use http::Request;
 use serde_json::{Value, json};
 
-fn put(world: &mut World, kind: Kind, namespace: &str, name: &str, mut object: Value) {
+fn put(cache: &mut Cache, kind: Kind, namespace: &str, name: &str, mut object: Value) {
     let gvk = kind.gvk();
     object["kind"] = json!(gvk.kind);
     object["apiVersion"] = json!(gvk.api_version());
@@ -21,33 +21,39 @@ fn put(world: &mut World, kind: Kind, namespace: &str, name: &str, mut object: V
     if !namespace.is_empty() {
         object["metadata"]["namespace"] = json!(namespace);
     }
-    world.put(kind, serde_json::from_value(object).unwrap());
+    cache.put(kind, serde_json::from_value(object).unwrap());
 }
 
 /// A class, a Gateway with this listener, and the Services `a` to `d` in `here`.
-fn world(listeners: &Value) -> World {
-    let mut world = World::default();
-    put(&mut world, Kind::Class, "", "segue", json!({"spec": {"controllerName": "segue.dev/gateway"}}));
+fn cache(listeners: &Value) -> Cache {
+    let mut cache = Cache::default();
+    put(
+        &mut cache,
+        Kind::GatewayClass,
+        "",
+        "segue",
+        json!({"spec": {"controllerName": "segue.dev/gateway"}}),
+    );
     let spec =
         json!({"gatewayClassName": "segue", "listeners": listeners, "addresses": [{"value": "127.80.0.1"}]});
-    put(&mut world, Kind::Gateway, "here", "front", json!({"spec": spec}));
+    put(&mut cache, Kind::Gateway, "here", "front", json!({"spec": spec}));
     for name in ["a", "b", "c", "d"] {
-        put(&mut world, Kind::Service, "here", name, json!({"spec": {"ports": [{"port": 80}]}}));
+        put(&mut cache, Kind::Service, "here", name, json!({"spec": {"ports": [{"port": 80}]}}));
     }
-    world
+    cache
 }
 
 fn http(name: &str, hostname: &str) -> Value {
     json!({"name": name, "port": 8080, "protocol": "HTTP", "hostname": hostname})
 }
 
-fn route(world: &mut World, name: &str, age: u8, hostnames: &[&str], rules: &[(&str, Value)]) {
+fn route(cache: &mut Cache, name: &str, age: u8, hostnames: &[&str], rules: &[(&str, Value)]) {
     let rules: Vec<Value> = rules
         .iter()
         .map(|(service, matching)| json!({"matches": [matching], "backendRefs": [{"name": service, "port": 80}]}))
         .collect();
     put(
-        world,
+        cache,
         Kind::HttpRoute,
         "here",
         name,
@@ -60,8 +66,8 @@ fn route(world: &mut World, name: &str, age: u8, hostnames: &[&str], rules: &[(&
 
 /// The Service that answers, or nothing.
 fn answers(compiled: &Compiled, request: &Request<()>) -> Option<String> {
-    let site = &compiled.plan.sites[&"127.80.0.1:8080".parse().unwrap()];
-    let rule = &compiled.plan.rules[site.find(&Head::of(request))?];
+    let frontend = &compiled.config.frontends[&"127.80.0.1:8080".parse().unwrap()];
+    let rule = &compiled.config.rules[frontend.find(&Head::of(request))?];
     rule.backends[0].target.as_ref().map(|target| target.service.name.clone())
 }
 
@@ -70,15 +76,15 @@ fn get(uri: &str) -> Request<()> {
 }
 
 fn parent(compiled: &Compiled, route: &str) -> (Condition, Condition) {
-    let verdict = &compiled.verdicts.http_routes[&Name::new("here", route)].parents[0];
-    (verdict.accepted.clone(), verdict.resolved.clone())
+    let status = &compiled.statuses.http_routes[&Name::new("here", route)].parents[0];
+    (status.accepted.clone(), status.resolved.clone())
 }
 
 #[test]
 fn the_most_specific_match_answers() {
-    let mut world = world(&json!([http("http", "")]));
+    let mut cache = cache(&json!([http("http", "")]));
     route(
-        &mut world,
+        &mut cache,
         "one",
         1,
         &[],
@@ -90,7 +96,7 @@ fn the_most_specific_match_answers() {
         ],
     );
     route(
-        &mut world,
+        &mut cache,
         "two",
         2,
         &[],
@@ -111,7 +117,7 @@ fn the_most_specific_match_answers() {
             ),
         ],
     );
-    let compiled = compile(&world, &Settings::default());
+    let compiled = compile(&cache, &Settings::default());
     let table = [
         (get("/"), "a"),
         (get("/modelsx"), "a"),
@@ -133,25 +139,90 @@ fn the_most_specific_match_answers() {
 }
 
 #[test]
+fn a_regular_expression_matches_the_whole_of_a_value() {
+    let mut cache = cache(&json!([http("http", "")]));
+    let regular =
+        |name: &str, value: &str| json!([{"type": "RegularExpression", "name": name, "value": value}]);
+    route(
+        &mut cache,
+        "main",
+        1,
+        &[],
+        &[
+            ("a", json!({"path": {"type": "RegularExpression", "value": "/v[12]/[a-z]+"}})),
+            ("b", json!({"headers": regular("x-tier", "gold|silver")})),
+            ("c", json!({"queryParams": regular("n", "[0-9]+")})),
+            ("d", json!({"path": {"type": "PathPrefix", "value": "/v1/models"}})),
+        ],
+    );
+    let compiled = compile(&cache, &Settings::default());
+    let tier = |tier: &str| Request::get("/").header("x-tier", tier).body(()).unwrap();
+    let table = [
+        (get("/v1/models"), Some("a")),
+        (get("/v1/models/7"), Some("d")),
+        (get("/v3/models"), None),
+        (get("/x/v1/models"), None),
+        (tier("silver"), Some("b")),
+        (tier("silvern"), None),
+        (get("/?n=42"), Some("c")),
+        (get("/?n=x42"), None),
+    ];
+    for (request, service) in table {
+        assert_eq!(answers(&compiled, &request).as_deref(), service, "{request:?}");
+    }
+}
+
+#[test]
+fn a_grpc_route_answers_the_calls_of_its_methods() {
+    let mut listener = http("http", "");
+    listener["allowedRoutes"] = json!({"kinds": [{"kind": "GRPCRoute"}]});
+    let mut cache = cache(&json!([listener]));
+    let rule = |service: &str, method: Value| json!({"matches": [{"method": method}], "backendRefs": [{"name": service, "port": 80}]});
+    let rules = json!([
+        rule("a", json!({"service": "llm.Chat", "method": "Say"})),
+        rule("b", json!({"service": "llm.Chat"})),
+        rule("c", json!({"method": "Check"})),
+    ]);
+    let spec = json!({"parentRefs": [{"name": "front"}], "rules": rules});
+    put(&mut cache, Kind::GrpcRoute, "here", "calls", json!({"spec": spec}));
+    route(&mut cache, "other", 1, &[], &[("d", json!({}))]);
+    let compiled = compile(&cache, &Settings::default());
+    let calls = [
+        ("/llm.Chat/Say", Some("a")),
+        ("/llm.Chat/Hear", Some("b")),
+        ("/grpc.health.v1.Health/Check", Some("c")),
+        ("/llm.Chats/Hear", None),
+    ];
+    for (path, service) in calls {
+        let call = Request::post(format!("http://front{path}")).body(()).unwrap();
+        assert_eq!(answers(&compiled, &call).as_deref(), service, "{path}");
+    }
+    // The listener takes no HTTPRoutes.
+    assert_eq!(parent(&compiled, "other").0.reason, "NotAllowedByListeners");
+    let gateway = &compiled.statuses.gateways[&Name::new("here", "front")];
+    assert_eq!((gateway.listeners[0].attached, &gateway.listeners[0].kinds[..]), (1, &["GRPCRoute"][..]));
+}
+
+#[test]
 fn between_equals_the_older_route_answers_then_the_first_by_name() {
-    let mut world = world(&json!([http("http", "")]));
+    let mut cache = cache(&json!([http("http", "")]));
     let all = json!({"path": {"type": "PathPrefix", "value": "/x"}});
-    route(&mut world, "young", 9, &[], &[("a", all.clone())]);
-    route(&mut world, "old-b", 1, &[], &[("b", all.clone())]);
-    route(&mut world, "old-a", 1, &[], &[("c", all.clone()), ("d", all)]);
-    assert_eq!(answers(&compile(&world, &Settings::default()), &get("/x")).as_deref(), Some("c"));
+    route(&mut cache, "young", 9, &[], &[("a", all.clone())]);
+    route(&mut cache, "old-b", 1, &[], &[("b", all.clone())]);
+    route(&mut cache, "old-a", 1, &[], &[("c", all.clone()), ("d", all)]);
+    assert_eq!(answers(&compile(&cache, &Settings::default()), &get("/x")).as_deref(), Some("c"));
 }
 
 #[test]
 fn hosts_choose_the_listener_first_and_the_route_then() {
-    let mut world =
-        world(&json!([http("all", ""), http("below", "*.models.dev"), http("one", "chat.models.dev")]));
+    let mut cache =
+        cache(&json!([http("all", ""), http("below", "*.models.dev"), http("one", "chat.models.dev")]));
     let all = json!({"path": {"type": "PathPrefix", "value": "/"}});
     let x = json!({"path": {"type": "PathPrefix", "value": "/x"}});
-    route(&mut world, "any", 1, &[], &[("a", x)]);
-    route(&mut world, "below", 1, &["*.models.dev"], &[("b", all.clone())]);
-    route(&mut world, "exact", 1, &["code.models.dev"], &[("c", all.clone())]);
-    let compiled = compile(&world, &Settings::default());
+    route(&mut cache, "any", 1, &[], &[("a", x)]);
+    route(&mut cache, "below", 1, &["*.models.dev"], &[("b", all.clone())]);
+    route(&mut cache, "exact", 1, &["code.models.dev"], &[("c", all.clone())]);
+    let compiled = compile(&cache, &Settings::default());
     let table = [
         ("http://other.dev/x", Some("a")),
         ("http://other.dev/y", None),
@@ -170,17 +241,14 @@ fn hosts_choose_the_listener_first_and_the_route_then() {
 #[test]
 fn what_is_not_supported_is_said_and_not_served() {
     let table = [
+        (json!({"filters": [{"type": "RequestMirror", "requestMirror": {}}]}), "the filter RequestMirror"),
         (
-            json!({"filters": [{"type": "RequestRedirect", "requestRedirect": {}}]}),
-            "the filter RequestRedirect",
+            json!({"matches": [{"path": {"type": "RegularExpression", "value": "/("}}]}),
+            "path: \"/(\" is not a regular expression",
         ),
         (
-            json!({"matches": [{"path": {"type": "RegularExpression", "value": "/.*"}}]}),
-            "path matches of type",
-        ),
-        (
-            json!({"matches": [{"headers": [{"type": "RegularExpression", "name": "a", "value": "b"}]}]}),
-            "header matches",
+            json!({"matches": [{"headers": [{"type": "RegularExpression", "name": "a", "value": "x{1000}{1000}"}]}]}),
+            "header a: \"x{1000}{1000}\" needs more than",
         ),
         (
             json!({"backendRefs": [{"name": "a", "port": 80, "filters": [{"type": "URLRewrite"}]}]}),
@@ -189,10 +257,10 @@ fn what_is_not_supported_is_said_and_not_served() {
         (json!({"timeouts": {"request": "1 minute"}}), "is not a duration"),
     ];
     for (rule, says) in table {
-        let mut world = world(&json!([http("http", "")]));
+        let mut cache = cache(&json!([http("http", "")]));
         let spec = json!({"parentRefs": [{"name": "front"}], "rules": [rule]});
-        put(&mut world, Kind::HttpRoute, "here", "main", json!({"spec": spec}));
-        let compiled = compile(&world, &Settings::default());
+        put(&mut cache, Kind::HttpRoute, "here", "main", json!({"spec": spec}));
+        let compiled = compile(&cache, &Settings::default());
         let accepted = parent(&compiled, "main").0;
         assert_eq!((accepted.holds, accepted.reason), (false, "UnsupportedValue"));
         assert!(accepted.message.contains(says), "{}", accepted.message);
@@ -209,37 +277,43 @@ fn a_reference_that_leads_nowhere_keeps_its_share() {
         (json!({"name": "a", "namespace": "there", "port": 80}), "RefNotPermitted"),
     ];
     for (reference, reason) in table {
-        let mut world = world(&json!([http("http", "")]));
+        let mut cache = cache(&json!([http("http", "")]));
         let rules = json!([{"backendRefs": [{"name": "a", "port": 80, "weight": 3}, reference]}]);
         let spec = json!({"parentRefs": [{"name": "front"}], "rules": rules});
-        put(&mut world, Kind::HttpRoute, "here", "main", json!({"spec": spec}));
-        let compiled = compile(&world, &Settings::default());
+        put(&mut cache, Kind::HttpRoute, "here", "main", json!({"spec": spec}));
+        let compiled = compile(&cache, &Settings::default());
         let (accepted, resolved) = parent(&compiled, "main");
         assert_eq!((accepted.holds, resolved.holds, resolved.reason), (true, false, reason));
         let backends: Vec<_> =
-            compiled.plan.rules[0].backends.iter().map(|b| (b.weight, b.target.is_some())).collect();
+            compiled.config.rules[0].backends.iter().map(|b| (b.weight, b.target.is_some())).collect();
         assert_eq!(backends, [(3, true), (1, false)]);
     }
 }
 
 #[test]
 fn a_grant_lets_a_route_refer_across_namespaces() {
-    let mut world = world(&json!([http("http", "")]));
-    put(&mut world, Kind::Service, "there", "a", json!({"spec": {"ports": [{"port": 80}]}}));
+    let mut cache = cache(&json!([http("http", "")]));
+    put(&mut cache, Kind::Service, "there", "a", json!({"spec": {"ports": [{"port": 80}]}}));
     let rules = json!([{"backendRefs": [{"name": "a", "namespace": "there", "port": 80}]}]);
     let spec = json!({"parentRefs": [{"name": "front"}], "rules": rules});
-    put(&mut world, Kind::HttpRoute, "here", "main", json!({"spec": spec}));
+    put(&mut cache, Kind::HttpRoute, "here", "main", json!({"spec": spec}));
     let from = json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "namespace": "here"});
     for (name, permitted) in [("b", false), ("a", true)] {
         let to = json!({"group": "", "kind": "Service", "name": name});
-        put(&mut world, Kind::Grant, "there", "grant", json!({"spec": {"from": [from], "to": [to]}}));
-        assert_eq!(parent(&compile(&world, &Settings::default()), "main").1.holds, permitted);
+        put(
+            &mut cache,
+            Kind::ReferenceGrant,
+            "there",
+            "grant",
+            json!({"spec": {"from": [from], "to": [to]}}),
+        );
+        assert_eq!(parent(&compile(&cache, &Settings::default()), "main").1.holds, permitted);
     }
 }
 
 #[test]
 fn a_route_attaches_where_it_may() {
-    let mut listener = http("http", "only.dev");
+    let listener = http("http", "only.dev");
     let table = [
         (json!({"name": "front", "sectionName": "https"}), "here", vec![], "NoMatchingParent"),
         (json!({"name": "front", "port": 1}), "here", vec![], "NoMatchingParent"),
@@ -248,60 +322,97 @@ fn a_route_attaches_where_it_may() {
         (json!({"name": "front", "sectionName": "http", "port": 8080}), "here", vec!["*.dev"], "Accepted"),
     ];
     for (parent, namespace, hostnames, reason) in table {
-        let mut world = world(&json!([listener]));
+        let mut cache = cache(&json!([listener]));
         let spec = json!({"parentRefs": [parent], "hostnames": hostnames});
-        put(&mut world, Kind::HttpRoute, namespace, "main", json!({"spec": spec}));
-        let verdicts = compile(&world, &Settings::default()).verdicts;
-        let accepted = &verdicts.http_routes[&Name::new(namespace, "main")].parents[0].accepted;
+        put(&mut cache, Kind::HttpRoute, namespace, "main", json!({"spec": spec}));
+        let statuses = compile(&cache, &Settings::default()).statuses;
+        let accepted = &statuses.http_routes[&Name::new(namespace, "main")].parents[0].accepted;
         assert_eq!(accepted.reason, reason, "{}", accepted.message);
-        let attached = verdicts.gateways[&Name::new("here", "front")].listeners[0].attached;
+        let attached = statuses.gateways[&Name::new("here", "front")].listeners[0].attached;
         assert_eq!(attached, usize::from(reason == "Accepted"));
     }
-    listener["allowedRoutes"] =
-        json!({"namespaces": {"from": "Selector", "selector": {"matchLabels": {"team": "models"}}}});
-    let mut world = world(&json!([listener]));
-    put(&mut world, Kind::Namespace, "", "there", json!({"metadata": {"labels": {"team": "models"}}}));
-    let spec = json!({"parentRefs": [{"name": "front", "namespace": "here"}]});
-    put(&mut world, Kind::HttpRoute, "there", "main", json!({"spec": spec}));
-    let verdicts = compile(&world, &Settings::default()).verdicts;
-    assert!(verdicts.http_routes[&Name::new("there", "main")].parents[0].accepted.holds);
+}
+
+#[test]
+fn a_listener_lets_in_the_namespaces_that_its_selector_matches() {
+    let requires = |key: &str, operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
+    let table = [
+        (json!({}), true),
+        (json!({"matchLabels": {"team": "models"}}), true),
+        (json!({"matchLabels": {"team": "models", "tier": "gold"}}), false),
+        (requires("team", "In", &["models", "data"]), true),
+        (requires("team", "In", &["data"]), false),
+        (requires("team", "NotIn", &["data"]), true),
+        (requires("team", "NotIn", &["models"]), false),
+        (requires("tier", "NotIn", &["gold"]), true),
+        (requires("team", "Exists", &[]), true),
+        (requires("tier", "Exists", &[]), false),
+        (requires("tier", "DoesNotExist", &[]), true),
+        (requires("team", "DoesNotExist", &[]), false),
+        (requires("team", "Like", &["models"]), false),
+    ];
+    for (selector, allows) in table {
+        let mut listener = http("http", "only.dev");
+        listener["allowedRoutes"] = json!({"namespaces": {"from": "Selector", "selector": selector}});
+        let mut cache = cache(&json!([listener]));
+        put(&mut cache, Kind::Namespace, "", "there", json!({"metadata": {"labels": {"team": "models"}}}));
+        let spec = json!({"parentRefs": [{"name": "front", "namespace": "here"}]});
+        for namespace in ["there", "unknown"] {
+            put(&mut cache, Kind::HttpRoute, namespace, "main", json!({"spec": spec}));
+        }
+        let statuses = compile(&cache, &Settings::default()).statuses;
+        let holds = |namespace| statuses.http_routes[&Name::new(namespace, "main")].parents[0].accepted.holds;
+        assert_eq!(holds("there"), allows, "{selector}");
+        assert!(!holds("unknown"), "nothing is known of the labels of this namespace: {selector}");
+    }
 }
 
 #[test]
 fn what_is_not_ours_is_left_alone_and_what_we_cannot_do_is_refused() {
-    let mut world = world(&json!([
+    let mut cache = cache(&json!([
         http("http", ""), {"name": "tls", "port": 8443, "protocol": "HTTPS"},
     ]));
-    put(&mut world, Kind::Class, "", "other", json!({"spec": {"controllerName": "example.com/other"}}));
-    put(&mut world, Kind::Gateway, "here", "theirs", json!({"spec": {"gatewayClassName": "other"}}));
+    put(
+        &mut cache,
+        Kind::GatewayClass,
+        "",
+        "other",
+        json!({"spec": {"controllerName": "example.com/other"}}),
+    );
+    put(&mut cache, Kind::Gateway, "here", "theirs", json!({"spec": {"gatewayClassName": "other"}}));
     let spec = json!({"parentRefs": [{"name": "theirs"}]});
-    put(&mut world, Kind::HttpRoute, "here", "theirs", json!({"spec": spec}));
+    put(&mut cache, Kind::HttpRoute, "here", "theirs", json!({"spec": spec}));
     let spec = json!({"parentRefs": [{"name": "front"}]});
-    put(&mut world, Kind::GrpcRoute, "here", "grpc", json!({"spec": spec}));
-    let verdicts = compile(&world, &Settings::default()).verdicts;
-    assert_eq!(verdicts.gateways.len(), 1);
-    assert!(verdicts.http_routes[&Name::new("here", "theirs")].parents.is_empty());
-    let grpc = &verdicts.grpc_routes[&Name::new("here", "grpc")].parents[0].accepted;
-    assert!(!grpc.holds && grpc.message.contains("not supported yet"));
-    let tls = &verdicts.gateways[&Name::new("here", "front")].listeners[1];
-    assert_eq!((tls.accepted.reason, tls.site), ("UnsupportedProtocol", None));
+    put(&mut cache, Kind::GrpcRoute, "here", "grpc", json!({"spec": spec}));
+    let statuses = compile(&cache, &Settings::default()).statuses;
+    assert_eq!(statuses.gateways.len(), 1);
+    assert!(statuses.http_routes[&Name::new("here", "theirs")].parents.is_empty());
+    assert!(statuses.grpc_routes[&Name::new("here", "grpc")].parents[0].accepted.holds);
+    let tls = &statuses.gateways[&Name::new("here", "front")].listeners[1];
+    assert_eq!((tls.accepted.reason, tls.frontend), ("UnsupportedProtocol", None));
 }
 
 #[test]
 fn every_gateway_has_an_address_of_its_own_and_keeps_it() {
-    let mut world = World::default();
-    put(&mut world, Kind::Class, "", "segue", json!({"spec": {"controllerName": "segue.dev/gateway"}}));
+    let mut cache = Cache::default();
+    put(
+        &mut cache,
+        Kind::GatewayClass,
+        "",
+        "segue",
+        json!({"spec": {"controllerName": "segue.dev/gateway"}}),
+    );
     let spec = json!({"gatewayClassName": "segue"});
     for number in 0..300 {
-        put(&mut world, Kind::Gateway, "here", &format!("g{number}"), json!({"spec": spec}));
+        put(&mut cache, Kind::Gateway, "here", &format!("g{number}"), json!({"spec": spec}));
     }
     let held = json!({"spec": spec, "status": {"addresses": [{"value": "127.80.7.7"}]}});
-    put(&mut world, Kind::Gateway, "here", "z", held);
+    put(&mut cache, Kind::Gateway, "here", "z", held);
     for (name, value) in [("asks", "127.80.9.9"), ("asks-too", "127.80.9.9"), ("far", "10.0.0.1")] {
         let spec = json!({"gatewayClassName": "segue", "addresses": [{"value": value}]});
-        put(&mut world, Kind::Gateway, "here", name, json!({"spec": spec}));
+        put(&mut cache, Kind::Gateway, "here", name, json!({"spec": spec}));
     }
-    let gateways = compile(&world, &Settings::default()).verdicts.gateways;
+    let gateways = compile(&cache, &Settings::default()).statuses.gateways;
     let of = |name: &str| gateways[&Name::new("here", name)].address.clone();
     assert_eq!(of("z").unwrap().to_string(), "127.80.7.7");
     assert_eq!(of("asks").unwrap().to_string(), "127.80.9.9");
@@ -315,12 +426,12 @@ fn every_gateway_has_an_address_of_its_own_and_keeps_it() {
 
 #[test]
 fn only_ready_endpoints_that_stay_get_requests() {
-    let mut world = world(&json!([http("http", "")]));
+    let mut cache = cache(&json!([http("http", "")]));
     let endpoint =
         |address: &str, conditions: Value| json!({"addresses": [address], "conditions": conditions});
     put(
-        &mut world,
-        Kind::Slice,
+        &mut cache,
+        Kind::EndpointSlice,
         "here",
         "a-1",
         json!({
@@ -335,8 +446,8 @@ fn only_ready_endpoints_that_stay_get_requests() {
         }),
     );
     put(
-        &mut world,
-        Kind::Slice,
+        &mut cache,
+        Kind::EndpointSlice,
         "here",
         "a-2",
         json!({
@@ -345,7 +456,7 @@ fn only_ready_endpoints_that_stay_get_requests() {
             "endpoints": [endpoint("127.0.0.2", json!({})), endpoint("127.0.0.6", json!({}))],
         }),
     );
-    let ready = compile(&world, &Settings::default()).plan.ready;
+    let ready = compile(&cache, &Settings::default()).config.ready;
     let of_a = ready.iter().find(|(key, _)| key.service.name == "a").unwrap().1;
     let addresses: Vec<String> = of_a.iter().map(ToString::to_string).collect();
     assert_eq!(addresses, ["127.0.0.2:8000", "127.0.0.5:8000", "127.0.0.6:8000"]);

@@ -30,7 +30,7 @@ async fn everything_of_ours_is_acknowledged_by_generation() {
         }
         assert_eq!(rig.snapshot().generations.into_values().collect::<Vec<_>>(), [generation]);
         // Acknowledged means served: no wait between.
-        assert_eq!(rig.load("/").await.ask().await.0, Outcome::Ok);
+        assert_eq!(rig.load("/").await.request().await.0, Outcome::Ok);
     }
     let class = rig.read("GatewayClass", "segue").await;
     assert_eq!(condition(&class["status"]["conditions"], "Accepted")["status"], "True");
@@ -60,7 +60,7 @@ async fn a_gateway_that_lags_acknowledges_late_and_still_not_before_it_serves() 
         let began = Instant::now();
         rig.routed(&[("one", one), ("two", two)]).await;
         assert!(began.elapsed() >= lag, "acknowledged after {:?}", began.elapsed());
-        let (outcome, who) = rig.load("/").await.ask().await;
+        let (outcome, who) = rig.load("/").await.request().await;
         assert_eq!((outcome, who.as_ref()), (Outcome::Ok, if one == 1 { &b"one"[..] } else { b"two" }));
     }
     rig.stop().await;
@@ -76,8 +76,8 @@ async fn an_invalid_backend_keeps_its_share_and_answers_500() {
     let resolved = condition(&conditions, "ResolvedRefs");
     assert_eq!((&resolved["status"], &resolved["reason"]), (&json!("False"), &json!("BackendNotFound")));
     let client = rig.load("/").await;
-    client.ask_many(400, 4).await;
-    assert_eq!((client.tallied().ok, client.tallied().failed), (300, 100));
+    client.closed_loop(400, 4).await;
+    assert_eq!((client.totals().ok, client.totals().failed), (300, 100));
     // The Service comes: the same generation, now resolved.
     rig.service("missing", &[one.address]).await;
     let resolved = eventually("the reference to lead somewhere", SOON, async || {
@@ -85,24 +85,24 @@ async fn an_invalid_backend_keeps_its_share_and_answers_500() {
         (condition(&conditions, "ResolvedRefs")["status"] == "True").then_some(())
     });
     resolved.await.unwrap();
-    client.ask_many(400, 4).await;
-    assert_eq!((client.tallied().ok, client.tallied().failed), (700, 100));
+    client.closed_loop(400, 4).await;
+    assert_eq!((client.totals().ok, client.totals().failed), (700, 100));
     rig.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_share_without_endpoints_goes_to_the_others_or_is_503_as_set() {
-    for (divert, ok) in [(true, 100), (false, 75)] {
-        let rig = Rig::with(Settings { divert, ..Settings::default() }).await;
+    for (failover, ok) in [(true, 100), (false, 75)] {
+        let rig = Rig::with(Settings { failover, ..Settings::default() }).await;
         let one = Echo::new("one", rig.endpoint(1, 0)).await;
         rig.service("one", &[one.address]).await;
         rig.service("two", &[]).await;
         rig.routed(&[("one", 3), ("two", 1)]).await;
         let client = rig.load("/").await;
-        client.ask_many(100, 4).await;
-        assert_eq!((client.tallied().ok, client.tallied().failed), (ok, 100 - ok));
-        let diverted: u64 = rig.snapshot().services.values().map(|counts| counts.diverted).sum();
-        assert_eq!(diverted, if divert { 25 } else { 0 });
+        client.closed_loop(100, 4).await;
+        assert_eq!((client.totals().ok, client.totals().failed), (ok, 100 - ok));
+        let failed_over: u64 = rig.snapshot().services.values().map(|counts| counts.failed_over).sum();
+        assert_eq!(failed_over, if failover { 25 } else { 0 });
         rig.stop().await;
     }
 }

@@ -27,22 +27,22 @@ impl Load {
         let (stop, stopped) = oneshot::channel();
         let running = tokio::spawn({
             let client = client.clone();
-            async move { client.ask_steadily(per_second, async { drop(stopped.await) }).await }
+            async move { client.open_loop(per_second, async { drop(stopped.await) }).await }
         });
         Self { client, stop, running }
     }
 
     /// Waits until so many more requests were answered.
     async fn goes_on(&self, requests: u64) {
-        let goal = self.client.tallied().requests() + requests;
-        let asked = async || (self.client.tallied().requests() >= goal).then_some(());
+        let goal = self.client.totals().requests() + requests;
+        let asked = async || (self.client.totals().requests() >= goal).then_some(());
         eventually("more requests", SOON, asked).await.unwrap();
     }
 
-    async fn end(self) -> gateway::load::Tallied {
+    async fn end(self) -> gateway::load::Totals {
         self.stop.send(()).unwrap();
         self.running.await.unwrap();
-        self.client.tallied()
+        self.client.totals()
     }
 }
 
@@ -55,11 +55,11 @@ async fn weights_are_exact_however_many_ask_at_once() {
     rig.service("two", &[two.address]).await;
     rig.routed(&[("one", 70), ("two", 30)]).await;
     let client = rig.load("/").await;
-    client.ask_many(3_000, 16).await;
-    assert_eq!((client.tallied().ok, one.served(), two.served()), (3_000, 2_100, 900));
+    client.closed_loop(3_000, 16).await;
+    assert_eq!((client.totals().ok, one.served(), two.served()), (3_000, 2_100, 900));
     rig.routed(&[("one", 999), ("two", 1)]).await;
-    client.ask_many(2_000, 16).await;
-    assert_eq!((client.tallied().ok, one.served(), two.served()), (5_000, 2_100 + 1_998, 900 + 2));
+    client.closed_loop(2_000, 16).await;
+    assert_eq!((client.totals().ok, one.served(), two.served()), (5_000, 2_100 + 1_998, 900 + 2));
     rig.stop().await;
 }
 
@@ -69,8 +69,8 @@ async fn three_counts_agree() {
     let one = Echo::new("one", rig.endpoint(1, 0)).await;
     rig.service("one", &[one.address]).await;
     rig.routed(&[("one", 1)]).await;
-    rig.load("/").await.ask_many(300, 4).await;
-    rig.load("/error").await.ask_many(200, 4).await;
+    rig.load("/").await.closed_loop(300, 4).await;
+    rig.load("/error").await.closed_loop(200, 4).await;
     rig.idle(one.address).await;
     let snapshot = rig.snapshot();
     let endpoint = &snapshot.endpoints[&one.address].counts;
@@ -105,8 +105,8 @@ async fn weights_change_under_load_and_nothing_fails() {
     let last = one.served();
     load.goes_on(100).await;
     assert_eq!(one.served(), last);
-    let tallied = load.end().await;
-    assert_eq!((tallied.failed, tallied.truncated, tallied.app_errors), (0, 0, 0));
+    let totals = load.end().await;
+    assert_eq!((totals.failed, totals.truncated, totals.app_errors), (0, 0, 0));
     rig.stop().await;
 }
 
@@ -130,12 +130,12 @@ async fn a_replica_leaves_under_load_and_nothing_fails() {
         leaving.finish().await;
     }
     load.goes_on(50).await;
-    let tallied = load.end().await;
-    assert_eq!((tallied.failed, tallied.truncated), (0, 0));
+    let totals = load.end().await;
+    assert_eq!((totals.failed, totals.truncated), (0, 0));
     assert_eq!(
         rig.snapshot().services.values().map(|counts| counts.retried).sum::<u64>(),
         0,
-        "nobody was saved"
+        "no request was retried"
     );
     rig.stop().await;
 }
@@ -148,18 +148,18 @@ async fn a_replica_is_gone_before_the_table_knows(retries: usize) -> (u64, u64) 
     rig.service("one", &[stays.address, goes.address]).await;
     rig.routed(&[("one", 1)]).await;
     let client = rig.load("/").await;
-    client.ask_many(100, 1).await;
-    assert_eq!((client.tallied().ok, goes.served()), (100, 50), "equals take turns");
+    client.closed_loop(100, 1).await;
+    assert_eq!((client.totals().ok, goes.served()), (100, 50), "equals take turns");
     goes.finish().await;
-    client.ask_many(100, 1).await;
+    client.closed_loop(100, 1).await;
     let refused: u64 = rig.snapshot().services.values().map(|counts| counts.failed[&Cause::Refused]).sum();
-    assert_eq!(client.tallied().failed, refused, "the gateway counts what the client saw");
+    assert_eq!(client.totals().failed, refused, "the gateway counts what the client saw");
     // It is back, and the gateway finds out by itself.
     let back = Echo::without_keep_alive("one", rig.endpoint(1, 1)).await;
-    client.ask_many(200, 1).await;
+    client.closed_loop(200, 1).await;
     assert!(back.served() > 50, "{}", back.served());
     rig.stop().await;
-    (client.tallied().failed, client.tallied().ok)
+    (client.totals().failed, client.totals().ok)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -180,7 +180,7 @@ async fn what_was_sent_is_never_sent_again() {
     rig.service("one", &[one.address, two.address]).await;
     rig.routed(&[("one", 1)]).await;
     let client = rig.load("/stream").await;
-    let asking = join_all((0..2).map(|_| client.ask()));
+    let asking = join_all((0..2).map(|_| client.request()));
     let dying = async {
         rig.in_flight(one.address, 1).await;
         rig.in_flight(two.address, 1).await;
@@ -211,10 +211,10 @@ async fn a_stream_survives_every_change_and_then_the_drain_ends() {
         rig.routed(&[("two", 1)]).await;
         rig.endpoints("one", &[]).await;
         assert!(!rig.gateway.drained(one.address), "the stream is in flight");
-        assert_eq!(rig.load("/").await.ask().await.1, "two");
+        assert_eq!(rig.load("/").await.request().await.1, "two");
         one.let_chunks_go(7);
     };
-    let ((outcome, body), ()) = tokio::join!(client.ask(), changing);
+    let ((outcome, body), ()) = tokio::join!(client.request(), changing);
     assert_eq!((outcome, body.as_ref()), (Outcome::Ok, &b"0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n"[..]));
     rig.drained(one.address).await;
     rig.stop().await;
@@ -228,7 +228,7 @@ async fn a_client_that_goes_away_ends_its_request() {
     rig.routed(&[("one", 1)]).await;
     let client = rig.load("/stream").await;
     tokio::select! {
-        _ = client.ask() => unreachable!("no chunk may go"),
+        _ = client.request() => unreachable!("no chunk may go"),
         () = rig.in_flight(one.address, 1) => {}
     }
     rig.idle(one.address).await;
@@ -251,10 +251,10 @@ async fn nothing_ready_is_said_with_503_and_a_reason() {
     )
     .await;
     rig.routed(&[("one", 1)]).await;
-    let (outcome, body) = rig.load("/").await.ask().await;
+    let (outcome, body) = rig.load("/").await.request().await;
     assert_eq!((outcome, body.as_ref()), (Outcome::Failed, &b"no-endpoint"[..]));
     rig.endpoints("one", &[one.address]).await;
-    assert_eq!(rig.load("/").await.ask().await.0, Outcome::Ok);
+    assert_eq!(rig.load("/").await.request().await.0, Outcome::Ok);
     rig.stop().await;
 }
 
@@ -266,8 +266,8 @@ async fn a_route_may_limit_the_time() {
     let backends = json!([{"name": "one", "port": rig.port}]);
     let generation = rig.route_of(json!([{"backendRefs": backends, "timeouts": {"request": "50ms"}}])).await;
     rig.acknowledged(generation).await;
-    // Connected by the kernel, answered by nobody.
-    assert_eq!(rig.load("/").await.ask().await.1, "timed-out");
+    // Connected by the kernel, answered by no process.
+    assert_eq!(rig.load("/").await.request().await.1, "timed-out");
     let route = rig.snapshot().routes.into_values().next().unwrap();
     assert_eq!((route.failed[&Cause::TimedOut], route.in_flight), (1, 0));
     rig.stop().await;
@@ -288,7 +288,7 @@ async fn headers_are_changed_as_the_route_says() {
         }]))
         .await;
     rig.acknowledged(generation).await;
-    let headers = String::from_utf8(rig.load("/headers").await.ask().await.1.to_vec()).unwrap();
+    let headers = String::from_utf8(rig.load("/headers").await.request().await.1.to_vec()).unwrap();
     assert!(
         headers.contains("\"x-version\": \"1\"") && headers.contains("\"x-forwarded-for\": \"127.0.0.1\""),
         "{headers}"
@@ -298,6 +298,38 @@ async fn headers_are_changed_as_the_route_says() {
 }
 
 /// A client of its own: what goes over the wire, byte for byte.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rule_may_redirect_its_requests_or_rewrite_their_urls() {
+    let rig = Rig::new().await;
+    let one = Echo::new("one", rig.endpoint(1, 0)).await;
+    rig.service("one", &[one.address]).await;
+    let prefix = |prefix: &str| json!([{"path": {"type": "PathPrefix", "value": prefix}}]);
+    let path = |by: &str| json!({"type": "ReplacePrefixMatch", "replacePrefixMatch": by});
+    let redirect = json!({"hostname": "there", "path": path("/new"), "statusCode": 301});
+    let rewrite = json!({"hostname": "inner", "path": path("/headers")});
+    let generation = rig
+        .route_of(json!([
+            {"matches": prefix("/old"), "filters": [{"type": "RequestRedirect", "requestRedirect": redirect}]},
+            {
+                "matches": prefix("/outer"), "filters": [{"type": "URLRewrite", "urlRewrite": rewrite}],
+                "backendRefs": [{"name": "one", "port": rig.port}],
+            },
+        ]))
+        .await;
+    rig.acknowledged(generation).await;
+    let front = rig.front().await;
+    let mut stream = talk(front, "GET /old/x?a=1 HTTP/1.1\r\nhost: front\r\nconnection: close\r\n\r\n").await;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 301 "), "{answer}");
+    assert!(answer.contains(&format!("location: http://there:{}/new/x?a=1\r\n", rig.port)), "{answer}");
+    let (outcome, body) = load_at(front, "/outer", false).request().await;
+    let body = String::from_utf8(body.to_vec()).unwrap();
+    assert_eq!((outcome, one.served()), (Outcome::Ok, 1));
+    assert!(body.contains(r#""host": "inner""#), "{body}");
+    rig.stop().await;
+}
+
 async fn talk(address: std::net::SocketAddr, says: &str) -> tokio::net::TcpStream {
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
     stream.write_all(says.as_bytes()).await.unwrap();
@@ -397,7 +429,7 @@ async fn a_stop_lets_what_is_in_flight_end() {
         };
         tokio::join!(closing, ending);
     };
-    let ((outcome, body), ()) = tokio::join!(client.ask(), stopping);
+    let ((outcome, body), ()) = tokio::join!(client.request(), stopping);
     assert_eq!((outcome, body.len()), (Outcome::Ok, 20));
 }
 
@@ -415,7 +447,7 @@ async fn rates() {
         let through = client.rate(20_000, 16).await;
         println!(
             "round {round}: direct {direct:.0}/s, through the gateway {through:.0}/s, {:?}",
-            client.tallied()
+            client.totals()
         );
     }
     tokio::time::timeout(Duration::from_secs(30), rig.stop()).await.unwrap();

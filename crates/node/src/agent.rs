@@ -1,42 +1,44 @@
-//! The agent: watches pods, places them, and gives each to its keeper.
+//! The agent: it watches pods, schedules them and starts a worker for each.
 use std::{
     collections::HashMap,
     fs::{self, File, TryLockError},
     io,
     net::Ipv4Addr,
     path::{Path, PathBuf},
+    pin::pin,
     sync::Arc,
     time::Duration,
 };
 
+use futures_util::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, Client, api::PostParams};
+use kube::{Api, Client, api::PostParams, runtime::watcher::Event};
 use serde_json::json;
 use tokio::{
-    sync::{mpsc, watch},
+    sync::watch,
     task::{Id, JoinSet},
     time,
 };
 
 use crate::{
-    address::Pool,
+    container::log::{LogStore, Logs},
     context::{Context, uid},
     events::Events,
-    index::Index,
-    journal::{Journal, Written},
-    leftovers,
-    log::{Logs, Outputs},
-    names::Names,
-    object,
-    place::{Room, Verdict, Waiting, place},
-    pod::Keeper,
+    network::{address::Pool, hosts::HostsFiles, pod::Bridge},
+    pod::{
+        status::unscheduled,
+        status_writer::{StatusWriter, WriteResult},
+        worker::PodWorker,
+    },
+    process::orphans,
+    registration,
+    scheduler::{Decision, NodeInfo, PendingPod, cache::PodCache, schedule},
     settings::Settings,
-    status::unscheduled,
-    watch as pods,
+    watch::follow,
 };
 
-/// How long to wait when the API does not take a write.
-const AGAIN: Duration = Duration::from_millis(500);
+/// The delay before a write that failed is tried again.
+const RETRY_AFTER: Duration = Duration::from_millis(500);
 
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
@@ -45,60 +47,74 @@ pub enum NodeError {
     #[error("another node agent uses the directory {}", .0.display())]
     Busy(PathBuf),
     #[error("failed to end the processes that an earlier agent left: {0}")]
-    Leftovers(#[source] io::Error),
+    Orphans(#[source] io::Error),
+    #[error("failed to make networks for pods, which needs root and the commands ip and nsenter: {0}")]
+    Networks(#[source] io::Error),
     #[error("failed to register the node: {0}")]
     Register(#[source] Box<kube::Error>),
 }
 
-/// A node that runs pods as processes of this machine. Nothing of a pod outlives it, however it ends.
+/// A node that runs pods as processes of this machine. No process of a pod outlives it, however it ends.
 pub struct Node {
     client: Client,
     settings: Settings,
-    outputs: Outputs,
+    logs: LogStore,
 }
 
 impl Node {
     pub fn new(client: Client, mut settings: Settings) -> Self {
         settings.directory = std::path::absolute(&settings.directory).unwrap_or(settings.directory);
-        let outputs = Outputs::new(&settings.directory, settings.log_limit);
-        Self { client, settings, outputs }
+        let logs = LogStore::new(&settings.directory, settings.log_limit);
+        Self { client, settings, logs }
     }
 
-    /// The output of the containers, while the node runs.
+    /// Access to the logs of the containers, while the node runs.
     pub fn logs(&self) -> Arc<dyn Logs> {
-        Arc::new(self.outputs.clone())
+        Arc::new(self.logs.clone())
     }
 
-    /// Runs until `stop` is true or its sender is gone; then ends all containers, with their grace.
+    /// Runs until `stop` is true or its sender is gone; then stops all containers within their grace period.
     pub async fn run(self, mut stop: watch::Receiver<bool>) -> Result<(), NodeError> {
         let _lock = lock(&self.settings.directory)?;
-        leftovers::end(leftovers::mark_of_agent(&self.settings.directory))
+        orphans::kill_marked(orphans::mark_of_agent(&self.settings.directory))
             .await
-            .map_err(NodeError::Leftovers)?;
-        object::register(&self.client, &self.settings).await.map_err(|e| NodeError::Register(Box::new(e)))?;
-        let names = Names::open(&self.settings)
+            .map_err(NodeError::Orphans)?;
+        registration::register(&self.client, &self.settings)
+            .await
+            .map_err(|e| NodeError::Register(Box::new(e)))?;
+        let hosts = HostsFiles::open(&self.settings)
             .await
             .map_err(|source| NodeError::Directory { path: self.settings.directory.clone(), source })?;
+        let bridge = if self.settings.pod_networks {
+            Some(Bridge::open(&self.settings.directory).await.map_err(NodeError::Networks)?)
+        } else {
+            None
+        };
         let (events, writing) = Events::new(self.client.clone(), &self.settings.name, self.settings.now);
-        let (changes, mut heard) = mpsc::channel(256);
-        // Ends by itself when nobody can send an event any more.
+        // Ends by itself when the last sender of events is dropped.
         let writing = tokio::spawn(writing);
         let mut tasks = JoinSet::new();
-        tasks.spawn(pods::follow(Api::all(self.client.clone()), changes));
-        tasks.spawn(Arc::clone(&names).keep(Api::all(self.client.clone())));
-        tasks.spawn(object::keep_alive(self.client.clone(), self.settings.clone()));
-        let Self { client, settings, outputs } = self;
-        let mut agent = Agent::new(Context { client, settings, events, outputs, names });
-        agent.attend(&mut heard, &mut stop).await;
-        agent.leave().await;
+        tasks.spawn(Arc::clone(&hosts).follow_slices(Api::all(self.client.clone())));
+        if let Some(bridge) = &bridge {
+            tasks.spawn(bridge.clone().answer_questions());
+        }
+        tasks.spawn(registration::renew_lease(self.client.clone(), self.settings.clone()));
+        let pods = pin!(follow(Api::all(self.client.clone())));
+        let Self { client, settings, logs } = self;
+        let mut agent = Agent::new(Context { client, settings, events, logs, hosts, bridge: bridge.clone() });
+        agent.run(pods, &mut stop).await;
+        agent.shut_down().await;
         drop(agent);
-        // The last events are worth a moment, not a hang.
-        drop(time::timeout(AGAIN, writing).await);
+        if let Some(bridge) = bridge {
+            bridge.close().await;
+        }
+        // A slow API delays the stop by this much and no more.
+        drop(time::timeout(RETRY_AFTER, writing).await);
         Ok(())
     }
 }
 
-/// One agent per directory: a second one would take the first one's processes for leftovers.
+/// Allows one agent per directory: a second one would kill the first one's processes as orphans.
 fn lock(directory: &Path) -> Result<File, NodeError> {
     let failed = |source| NodeError::Directory { path: directory.to_owned(), source };
     fs::create_dir_all(directory).map_err(failed)?;
@@ -110,11 +126,11 @@ fn lock(directory: &Path) -> Result<File, NodeError> {
     }
 }
 
-/// A pod that is kept here.
+/// A pod with a worker.
 #[derive(Debug)]
-struct Kept {
+struct PodEntry {
     pod: watch::Sender<Option<Arc<Pod>>>,
-    /// As it was bound: what it takes of the node.
+    /// The pod as it was bound; its requests are what it takes of the node.
     bound: Arc<Pod>,
     address: Ipv4Addr,
     task: Id,
@@ -122,147 +138,143 @@ struct Kept {
 
 struct Agent {
     context: Arc<Context>,
-    index: Index,
+    pods: PodCache,
     pool: Pool,
-    /// By uid: a pod of the same name may come before the last one is gone.
-    kept: HashMap<String, Kept>,
-    keepers: JoinSet<()>,
-    leaving: watch::Sender<bool>,
-    swept: bool,
+    /// By uid: a pod of the same name may be created before the last one is gone.
+    workers: HashMap<String, PodEntry>,
+    tasks: JoinSet<()>,
+    shutting_down: watch::Sender<bool>,
+    has_removed_stale: bool,
 }
 
 impl Agent {
     fn new(context: Context) -> Self {
         Self {
-            pool: Pool::new(context.settings.addresses),
+            pool: Pool::new(context.bridge.as_ref().map_or(context.settings.addresses, Bridge::addresses)),
             context: Arc::new(context),
-            index: Index::default(),
-            kept: HashMap::new(),
-            keepers: JoinSet::new(),
-            leaving: watch::Sender::new(false),
-            swept: false,
+            pods: PodCache::default(),
+            workers: HashMap::new(),
+            tasks: JoinSet::new(),
+            shutting_down: watch::Sender::new(false),
+            has_removed_stale: false,
         }
     }
 
-    async fn attend(
+    async fn run(
         &mut self,
-        changes: &mut mpsc::Receiver<pods::Change<Pod>>,
+        mut pods: impl Stream<Item = Vec<Event<Pod>>> + Unpin,
         stop: &mut watch::Receiver<bool>,
     ) {
         let mut settled = true;
         loop {
             tokio::select! {
                 _ = stop.wait_for(|stop| *stop) => return,
-                Some(change) = changes.recv() => {
-                    self.index.learn(change);
-                    // What came in the meantime is one change.
-                    while let Ok(change) = changes.try_recv() {
-                        self.index.learn(change);
-                    }
+                Some(events) = pods.next() => self.pods.apply(&events),
+                Some(ended) = self.tasks.join_next_with_id() => {
+                    self.release(ended.map_or_else(|error| error.id(), |(id, ())| id));
                 }
-                Some(ended) = self.keepers.join_next_with_id() => {
-                    self.forget(ended.map_or_else(|error| error.id(), |(id, ())| id));
-                }
-                () = time::sleep(AGAIN), if !settled => {}
+                () = time::sleep(RETRY_AFTER), if !settled => {}
             }
-            self.sweep();
-            self.hand_out();
-            settled = self.schedule().await;
+            if !self.pods.is_whole() {
+                continue;
+            }
+            self.remove_stale_directories();
+            self.dispatch();
+            settled = self.bind_waiting().await;
         }
     }
 
-    /// Ends all containers and waits until they are gone.
-    async fn leave(&mut self) {
-        self.leaving.send_replace(true);
-        while self.keepers.join_next().await.is_some() {}
+    /// Stops all containers and waits until they are gone.
+    async fn shut_down(&mut self) {
+        self.shutting_down.send_replace(true);
+        while self.tasks.join_next().await.is_some() {}
     }
 
-    fn forget(&mut self, task: Id) {
-        let gone = self.kept.extract_if(|_, kept| kept.task == task);
-        for (_, kept) in gone {
-            self.pool.give_back(kept.address);
+    fn release(&mut self, task: Id) {
+        let gone = self.workers.extract_if(|_, workers| workers.task == task);
+        for (_, workers) in gone {
+            self.pool.give_back(workers.address);
         }
     }
 
-    /// Removes the directories of pods that went while no agent was here.
-    fn sweep(&mut self) {
-        if std::mem::replace(&mut self.swept, true) {
+    /// Removes the directories of pods that were deleted while no agent ran. Does so once.
+    fn remove_stale_directories(&mut self) {
+        if std::mem::replace(&mut self.has_removed_stale, true) {
             return;
         }
-        let name = &self.context.settings.name;
+        let here = self.pods.on_node(&self.context.settings.name);
         for place in ["pods", "logs"] {
             let entries = fs::read_dir(self.context.settings.directory.join(place));
             for entry in entries.into_iter().flatten().flatten() {
-                let is_kept = self.index.on_node(name).any(|pod| entry.file_name() == uid(pod));
-                if !is_kept {
+                if !here.iter().any(|pod| entry.file_name() == uid(pod)) {
                     drop(fs::remove_dir_all(entry.path()));
                 }
             }
         }
     }
 
-    /// Tells every keeper how its pod is, and finds one for those that have none.
-    fn hand_out(&mut self) {
-        let name = self.context.settings.name.clone();
+    /// Sends every worker the current state of its pod, and starts a worker for pods that have none.
+    fn dispatch(&mut self) {
+        let here = self.pods.on_node(&self.context.settings.name);
         let here: HashMap<String, Arc<Pod>> =
-            self.index.on_node(&name).map(|pod| (uid(pod).to_owned(), Arc::clone(pod))).collect();
-        for (uid, kept) in &self.kept {
+            here.into_iter().map(|pod| (uid(&pod).to_owned(), pod)).collect();
+        for (uid, workers) in &self.workers {
             let pod = here.get(uid).cloned();
-            kept.pod.send_if_modified(|known| {
+            workers.pod.send_if_modified(|known| {
                 let same = known.as_ref().map(Arc::as_ptr) == pod.as_ref().map(Arc::as_ptr);
                 known.clone_from(&pod);
                 !same
             });
         }
         for (uid, pod) in here {
-            if !self.kept.contains_key(&uid) {
-                self.keep(uid, pod);
+            if !self.workers.contains_key(&uid) {
+                self.start_worker(uid, pod);
             }
         }
     }
 
-    fn keep(&mut self, uid: String, pod: Arc<Pod>) {
+    fn start_worker(&mut self, uid: String, pod: Arc<Pod>) {
         let had = pod.status.as_ref().and_then(|status| status.pod_ip.as_deref()?.parse().ok());
         let Some(address) = self.pool.take(had) else {
             self.context.events.warning(&pod, "FailedCreatePodSandBox", "no address is left for the pod");
             return;
         };
         let (sender, receiver) = watch::channel(Some(Arc::clone(&pod)));
-        let leaving = self.leaving.subscribe();
-        let keeper = Keeper { context: Arc::clone(&self.context), pod: receiver, address, leaving };
-        let task = self.keepers.spawn(keeper.keep()).id();
-        self.kept.insert(uid, Kept { pod: sender, bound: pod, address, task });
+        let shutting_down = self.shutting_down.subscribe();
+        let worker = PodWorker { context: Arc::clone(&self.context), pod: receiver, address, shutting_down };
+        let task = self.tasks.spawn(worker.run()).id();
+        self.workers.insert(uid, PodEntry { pod: sender, bound: pod, address, task });
     }
 
-    /// Binds the pods that fit and says of the others why not. Says whether the API took everything.
-    async fn schedule(&mut self) -> bool {
-        let waiting = self.index.waiting();
+    /// Binds the pending pods that fit and writes the reason to the others. Returns whether all writes succeeded.
+    async fn bind_waiting(&mut self) -> bool {
+        let waiting = self.pods.waiting();
         if waiting.is_empty() {
             return true;
         }
         let settings = &self.context.settings;
-        let kept = self.kept.values().map(|kept| &kept.bound);
-        let room = Room {
-            labels: object::labels(settings),
+        let workers = self.workers.values().map(|workers| &workers.bound);
+        let node = NodeInfo {
+            labels: registration::labels(settings),
             capacity: settings.capacity.clone(),
-            taken: self.index.taken(&settings.name, kept),
+            taken: self.pods.taken(&settings.name, workers),
         };
         let mut settled = true;
-        for (waiting, verdict) in place(&waiting, &room) {
-            settled &= match verdict {
-                Verdict::Bind => self.bind(&waiting).await,
-                Verdict::Gated(why) => self.explain(&waiting, "SchedulingGated", &why).await,
-                Verdict::Unschedulable(why) => self.explain(&waiting, "Unschedulable", &why).await,
+        for (pod, decision) in schedule(&waiting, &node) {
+            settled &= match decision {
+                Decision::Bind => self.bind(&pod).await,
+                Decision::Gated(why) => self.set_unschedulable(&pod, "SchedulingGated", &why).await,
+                Decision::Unschedulable(why) => self.set_unschedulable(&pod, "Unschedulable", &why).await,
             };
         }
-        self.hand_out();
+        self.dispatch();
         settled
     }
 
-    async fn bind(&mut self, pod: &Waiting) -> bool {
-        let Waiting { namespace, name, .. } = pod;
+    async fn bind(&mut self, pod: &PendingPod) -> bool {
+        let PendingPod { namespace, name, .. } = pod;
         let node = self.context.settings.name.clone();
-        let Some(bound) = self.index.get(namespace, name).cloned() else { return true };
+        let Some(bound) = self.pods.get((namespace, name)) else { return true };
         let binding = json!({
             "apiVersion": "v1",
             "kind": "Binding",
@@ -276,24 +288,24 @@ impl Agent {
             Ok(_) => {
                 let message = format!("Successfully assigned {namespace}/{name} to {node}");
                 self.context.events.normal(&bound, "Scheduled", &message);
-                self.index.assume(namespace, name, &node);
+                self.pods.assume(&bound, &node);
                 true
             }
-            // Somebody was faster; the watch tells.
+            // The pod has changed meanwhile; the watch brings the change.
             Err(kube::Error::Api(_)) => true,
             Err(_) => false,
         }
     }
 
-    async fn explain(&self, pod: &Waiting, reason: &str, why: &str) -> bool {
-        let Some(pod) = self.index.get(&pod.namespace, &pod.name) else { return true };
-        let status = unscheduled(pod, reason, why, (self.context.settings.now)());
-        if !crate::status::differs(&status, pod.status.as_ref()) {
+    async fn set_unschedulable(&self, pod: &PendingPod, reason: &str, why: &str) -> bool {
+        let Some(pod) = self.pods.get((&pod.namespace, &pod.name)) else { return true };
+        let status = unscheduled(&pod, reason, why, (self.context.settings.now)());
+        if !crate::pod::status::differs(&status, pod.status.as_ref()) {
             return true;
         }
         if reason == "Unschedulable" {
-            self.context.events.warning(pod, "FailedScheduling", why);
+            self.context.events.warning(&pod, "FailedScheduling", why);
         }
-        Journal::new(&self.context.client, Arc::clone(pod)).write(status).await != Written::No
+        StatusWriter::new(&self.context.client, pod).write(status).await != WriteResult::No
     }
 }

@@ -1,4 +1,4 @@
-//! Events: what happened, for people. The same thing again raises a count.
+//! The event recorder. A repeated event raises the count of the first.
 use std::{
     collections::hash_map::DefaultHasher,
     hash::{Hash, Hasher},
@@ -16,10 +16,10 @@ use kube::{
 use serde_json::json;
 use tokio::sync::mpsc;
 
-/// The name of the agent in what it writes.
+/// The field manager and event source of the agent.
 pub(crate) const COMPONENT: &str = "segue-node";
 
-/// Takes events and never waits: when the API is slow, some are lost, and nothing else is.
+/// Records events without waiting. When the API is slow, events are lost.
 #[derive(Debug, Clone)]
 pub(crate) struct Events {
     queue: mpsc::Sender<Event>,
@@ -28,7 +28,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// The events and the task that writes them.
+    /// Returns the recorder and the task that writes its events.
     pub fn new(
         client: Client,
         host: &str,
@@ -37,7 +37,7 @@ impl Events {
         let (queue, mut written) = mpsc::channel::<Event>(256);
         let writing = async move {
             while let Some(event) = written.recv().await {
-                // An event that cannot be written is no reason to stop a pod.
+                // An event that cannot be written is lost; pods do not depend on it.
                 drop(write(&client, event).await);
             }
         };
@@ -56,7 +56,7 @@ impl Events {
         let now = Some(Time((self.now)()));
         let meta = &pod.metadata;
         let pod_name = meta.name.as_deref().unwrap_or_default();
-        // The same words about the same pod are the same event, after a restart of the agent too.
+        // The name follows from the content: a repeated event has the same name, after a restart of the agent too.
         let mut hasher = DefaultHasher::new();
         (meta.uid.as_deref(), kind, reason, message).hash(&mut hasher);
         let event = Event {

@@ -1,18 +1,18 @@
-//! What pods ask for and what a node has.
+//! Resource amounts: requests of pods, capacity of the node.
 use std::collections::BTreeMap;
 
-use apiserver::quantity::{Form, Quantity};
 use k8s_openapi::{
     api::core::v1::{Container, PodSpec},
     apimachinery::pkg::api::resource,
 };
+use schema::quantity::{Form, Quantity};
 
-/// Amounts by the names that Kubernetes gives them.
+/// Amounts by resource name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Resources(pub BTreeMap<String, Quantity>);
 
 impl Resources {
-    /// From `[("cpu", "4"), ("memory", "8Gi")]`; what is no quantity counts as none.
+    /// From `[("cpu", "4"), ("memory", "8Gi")]`; text that is not a quantity counts as 0.
     pub fn of<'a>(amounts: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let amounts = amounts.into_iter();
         Self(
@@ -40,18 +40,18 @@ impl Resources {
         }
     }
 
-    /// What one resource list of the API says.
+    /// Reads a resource list of the API.
     pub(crate) fn read(list: Option<&BTreeMap<String, resource::Quantity>>) -> Self {
         Self::of(list.into_iter().flatten().map(|(name, quantity)| (name.as_str(), quantity.0.as_str())))
     }
 
-    /// As the API writes it.
+    /// The resource list of the API.
     pub(crate) fn written(&self) -> BTreeMap<String, resource::Quantity> {
         self.0.iter().map(|(name, amount)| (name.clone(), resource::Quantity(text(name, *amount)))).collect()
     }
 }
 
-/// An amount in the form that people read for it.
+/// An amount as text: memory in Ki, Mi, Gi, the others in decimal units.
 pub(crate) fn text(name: &str, amount: Quantity) -> String {
     amount.text(if name == "memory" { Form::BinarySi } else { Form::DecimalSi })
 }
@@ -64,8 +64,9 @@ fn of_container(container: &Container) -> Resources {
     asked
 }
 
-/// What a pod asks of a node: its containers together, or its greediest init container, and a place.
-pub(crate) fn asked_by(spec: &PodSpec) -> Resources {
+/// The requests of a pod: the sum of its containers or the largest init container, whichever is more, and one
+/// of `pods`.
+pub(crate) fn requests_of(spec: &PodSpec) -> Resources {
     let mut asked = Resources::default();
     for container in &spec.containers {
         asked.add(&of_container(container));
@@ -94,6 +95,6 @@ mod tests {
             ],
         }));
         let wanted = [("cpu", "1500m"), ("memory", "3Gi"), ("nvidia.com/gpu", "2"), ("pods", "1")];
-        assert_eq!(asked_by(&spec.unwrap()), Resources::of(wanted));
+        assert_eq!(requests_of(&spec.unwrap()), Resources::of(wanted));
     }
 }

@@ -1,28 +1,34 @@
-//! What a node is told.
+//! The settings of a node.
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use jiff::Timestamp;
+use planner::Backoff;
 
-use crate::{address, backoff::Backoff, process::Shim, resources::Resources};
+use crate::{network::address, process::client::Shim, resources::Resources};
 
-/// How a node is called, what it has and where it keeps its things.
+/// The name, resources, directory and limits of a node.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub name: String,
-    /// What pods can ask for: `cpu`, `memory`, `nvidia.com/gpu`, `pods`. Nothing is enforced: a promise, not a wall.
+    /// The allocatable resources: `cpu`, `memory`, `pods` and extended resources. Scheduling honours them; no
+    /// limit is enforced.
     pub capacity: Resources,
     /// More labels for the Node object.
     pub labels: BTreeMap<String, String>,
-    /// Logs, volumes and working directories. One agent at a time.
+    /// The directory of logs, volumes and working directories. One agent at a time may use it.
     pub directory: PathBuf,
     pub addresses: address::Range,
+    /// Whether every pod gets a network of its own, which needs root. The addresses are then those of the bridge.
+    pub pod_networks: bool,
     pub shim: Shim,
+    /// The delays between restarts of a container. The first restart has none, as in the kubelet; a run of twice the
+    /// longest delay resets them.
     pub backoff: Backoff,
-    /// The size at which a log file is put aside.
+    /// The size at which a log file is rotated.
     pub log_limit: u64,
-    /// How often a Lease is renewed, for a control plane that watches nodes; the embedded one does not.
+    /// The period at which the Lease is renewed, for a control plane that watches nodes; the embedded one does not.
     pub heartbeat: Option<Duration>,
-    /// How long containers have when the agent itself is stopped; a pod's own grace period if that is shorter.
+    /// The grace period of containers when the agent itself is stopped; a pod's own if that is shorter.
     pub stop_within: Duration,
     pub now: fn() -> Timestamp,
 }
@@ -36,8 +42,9 @@ impl Settings {
             labels: BTreeMap::new(),
             directory: directory.into(),
             addresses: address::Range::default(),
+            pod_networks: false,
             shim: Shim::default(),
-            backoff: Backoff::default(),
+            backoff: Backoff { first: Duration::from_secs(10), longest: Duration::from_mins(5) },
             log_limit: 10 << 20,
             heartbeat: None,
             stop_within: Duration::from_secs(10),

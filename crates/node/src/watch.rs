@@ -1,88 +1,38 @@
-//! One list and one watch of a kind, for ever: what is there, then every change.
-use std::{collections::BTreeMap, fmt::Debug, pin::pin, sync::Arc, time::Duration};
+//! The objects of a kind, in a cache that kube's watcher feeds.
+use std::{fmt::Debug, future::ready};
 
-use futures_util::StreamExt;
+use futures_util::{Stream, StreamExt};
 use kube::{
-    Api, Resource, ResourceExt,
-    api::{ListParams, WatchEvent, WatchParams},
+    Api, Resource,
+    runtime::{
+        WatchStreamExt,
+        reflector::store::Writer,
+        watcher::{Config, Event, watcher},
+    },
 };
 use serde::de::DeserializeOwned;
-use tokio::sync::mpsc;
 
-/// How long to wait when the API does not answer.
-const AGAIN: Duration = Duration::from_millis(500);
+/// The most events in one batch.
+const BATCH: usize = 256;
 
-/// A change, in the order of the API.
-#[derive(Debug)]
-pub(crate) enum Change<K> {
-    /// All that there is; what is not in it is gone.
-    All(Vec<K>),
-    Here(Box<K>),
-    Gone(Box<K>),
-}
-
-/// All objects of a kind by namespace and name.
-pub(crate) type Known<K> = BTreeMap<(String, String), Arc<K>>;
-
-impl<K: Resource> Change<K> {
-    pub fn apply(self, known: &mut Known<K>) {
-        let key = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
-        match self {
-            Self::All(objects) => {
-                *known = objects.into_iter().map(|object| (key(&object), Arc::new(object))).collect();
-            }
-            Self::Here(object) => drop(known.insert(key(&object), Arc::from(object))),
-            Self::Gone(object) => drop(known.remove(&key(&object))),
-        }
-    }
-}
-
-/// Sends every change until nobody listens.
-pub(crate) async fn follow<K>(objects: Api<K>, changes: mpsc::Sender<Change<K>>)
+/// Watches all objects of a kind for ever. Each item holds the events since the last one. When the API fails,
+/// kube's watcher tries again with its own back-off, and the cache keeps its content.
+pub(crate) fn follow<K>(objects: Api<K>) -> impl Stream<Item = Vec<Event<K>>>
 where
-    K: Resource + Clone + Debug + DeserializeOwned,
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    while !changes.is_closed() {
-        let Ok(list) = objects.list(&ListParams::default()).await else {
-            tokio::time::sleep(AGAIN).await;
-            continue;
-        };
-        let version = list.metadata.resource_version.unwrap_or_default();
-        if changes.send(Change::All(list.items)).await.is_err() {
-            return;
-        }
-        follow_from(&objects, version, &changes).await;
-    }
+    let events = watcher(objects, Config::default()).default_backoff();
+    events.filter_map(|event| ready(event.ok())).ready_chunks(BATCH)
 }
 
-/// Watches from a version until that version is too old or the API fails in another way.
-async fn follow_from<K>(objects: &Api<K>, mut version: String, changes: &mpsc::Sender<Change<K>>)
+/// Applies events to the cache. Returns whether the cache is complete: not while a list is under way, which
+/// replaces the cache at its end.
+pub(crate) fn apply<K>(cache: &mut Writer<K>, events: &[Event<K>]) -> bool
 where
-    K: Resource + Clone + Debug + DeserializeOwned,
+    K: Resource<DynamicType = ()> + Clone + 'static,
 {
-    loop {
-        let Ok(events) = objects.watch(&WatchParams::default(), &version).await else {
-            tokio::time::sleep(AGAIN).await;
-            return;
-        };
-        let mut events = pin!(events);
-        while let Some(event) = events.next().await {
-            let change = match event {
-                Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
-                    Change::Here(Box::new(object))
-                }
-                Ok(WatchEvent::Deleted(object)) => Change::Gone(Box::new(object)),
-                Ok(WatchEvent::Bookmark(mark)) => {
-                    version = mark.metadata.resource_version;
-                    continue;
-                }
-                Ok(WatchEvent::Error(_)) | Err(_) => return,
-            };
-            let (Change::Here(object) | Change::Gone(object)) = &change else { continue };
-            version = object.resource_version().unwrap_or(version);
-            if changes.send(change).await.is_err() {
-                return;
-            }
-        }
+    for event in events {
+        cache.apply_watcher_event(event);
     }
+    !matches!(events.last(), Some(Event::Init | Event::InitApply(_)))
 }

@@ -66,6 +66,34 @@ impl Budget {
     }
 }
 
+/// Returns the parts in percent of their sum. They add up to 100, unless all parts are 0.
+pub fn percents(parts: &[u32]) -> Vec<u32> {
+    shares(parts, parts.iter().map(|part| u64::from(*part)).sum())
+}
+
+/// Returns the parts in percent of a whole, which may be more or less than their sum. They add up to the percent of their
+/// sum, rounded down: to 100 where the parts are the whole. All are 0 if the whole is 0.
+pub fn percents_of(parts: &[u32], whole: u32) -> Vec<u32> {
+    shares(parts, u64::from(whole))
+}
+
+/// By largest remainder: the percent points that rounding down leaves go to the parts that lose most by it.
+fn shares(parts: &[u32], whole: u64) -> Vec<u32> {
+    if whole == 0 {
+        return vec![0; parts.len()];
+    }
+    let hundredfold = |part: &u32| u64::from(*part) * 100;
+    let mut shares: Vec<u64> = parts.iter().map(|part| hundredfold(part) / whole).collect();
+    let mut order: Vec<usize> = (0..parts.len()).collect();
+    order.sort_by_key(|place| std::cmp::Reverse(hundredfold(&parts[*place]) % whole));
+    let all = parts.iter().map(hundredfold).sum::<u64>() / whole;
+    let missing = all - shares.iter().sum::<u64>();
+    for place in order.into_iter().take(usize::try_from(missing).unwrap_or_default()) {
+        shares[place] += 1;
+    }
+    shares.into_iter().map(|share| u32::try_from(share).unwrap_or(u32::MAX)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,5 +121,34 @@ mod tests {
     fn amounts_never_overflow() {
         assert_eq!(Amount::Percent(u32::MAX).ceil_of(u32::MAX), u32::MAX);
         assert_eq!(Budget { surge: u32::MAX, unavailable: 0 }.ceiling(u32::MAX), u32::MAX);
+    }
+
+    #[test]
+    fn percents_add_up() {
+        assert_eq!(percents(&[1, 2]), [33, 67]);
+        assert_eq!(percents(&[1, 1, 1]), [34, 33, 33]);
+        assert_eq!(percents(&[0, 3]), [0, 100]);
+        assert_eq!(percents(&[0, 0]), [0, 0]);
+        for parts in [[7, 5, 3], [1, 998, 1], [u32::MAX, u32::MAX, 1]] {
+            assert_eq!(percents(&parts).iter().sum::<u32>(), 100, "{parts:?}");
+        }
+    }
+
+    /// Every two parts of up to 40 of every whole up to 20.
+    #[test]
+    fn percents_of_a_whole_add_up_to_the_percent_of_the_sum_and_none_is_off_by_one() {
+        for whole in 1..=20 {
+            for (old, new) in (0..=40).flat_map(|old| (0..=40).map(move |new| (old, new))) {
+                let shares = percents_of(&[old, new], whole);
+                assert_eq!(shares[0] + shares[1], (old + new) * 100 / whole, "{old} and {new} of {whole}");
+                for (part, share) in [old, new].into_iter().zip(shares) {
+                    let off = (share * whole).abs_diff(part * 100);
+                    assert!(off < whole, "{part} of {whole} is not {share}%");
+                }
+            }
+        }
+        assert_eq!(percents_of(&[1, 2], 3), [33, 67]);
+        assert_eq!(percents_of(&[3, 1], 3), [100, 33]);
+        assert_eq!(percents_of(&[1, 2], 0), [0, 0]);
     }
 }

@@ -1,7 +1,7 @@
-//! A handover in granted percent: somebody else owns the replicas and grants a share of them (Ray Serve's
+//! A handover in granted percent: another system owns the replicas and grants a share of them (Ray Serve's
 //! `target_capacity`), and traffic follows in percent that sum to 100.
 //!
-//! The arithmetic is the one that the RayService proposal asks for. New capacity goes to 100 + surge - old. Traffic
+//! The arithmetic is that of the RayService proposal. New capacity goes to 100 + surge - old. Traffic
 //! moves by a step every interval, up to the new capacity. Old capacity falls by the surge once traffic has caught up.
 //! The last round ends at 100 and 0.
 //!
@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use crate::reason::Reason;
+use crate::{Code, reason::Reason};
 
 /// How fast, and with how much room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,12 @@ impl Pace {
     pub fn new(surge: u32, step: u32, interval: Duration) -> Option<Self> {
         let moves = |percent: u32| (1..=100).contains(&percent);
         (moves(surge) && moves(step)).then_some(Self { surge, step, interval })
+    }
+
+    /// The same steps, without a wait between them. What must be ready before a step stays so.
+    #[must_use]
+    pub fn without_interval(self) -> Self {
+        Self { interval: Duration::ZERO, ..self }
     }
 }
 
@@ -88,12 +94,12 @@ pub enum Action {
 /// Which version users are to have in the end, seen from the two that there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
-    /// The one that is on its way to them: forward.
+    /// The version that is on its way to them: forward.
     New,
-    /// The one that they have: back.
+    /// The version that they have: back.
     Old,
-    /// Neither. Its place is taken, so the new version goes back first, unpaced, and the wanted one starts from the old.
-    /// Where the new one has all traffic and is ready, the old one goes instead: that moves no user twice.
+    /// Neither. Its place is taken, so the new version goes back first, unpaced, and the wanted one starts from the
+    /// old. Where the new one has all traffic and is ready, the old one goes instead: that moves no user twice.
     Another,
 }
 
@@ -119,14 +125,14 @@ pub fn plan(pace: Pace, observed: &Observed, goal: Goal, now: Duration) -> (Acti
         Goal::Another if observed.new.weight == 100 && observed.new.ready => forward(pace, observed, now),
         Goal::Another => back(pace, observed),
     };
-    (action, reason.then("the version that is wanted now starts"))
+    (action, reason.then("the version of the spec starts"))
 }
 
 /// The next step forward, and why.
 fn forward(pace: Pace, observed: &Observed, now: Duration) -> (Action, Reason) {
     let Observed { old, new, .. } = *observed;
     if new.weight == 100 && new.capacity == 100 && old.capacity == 0 {
-        return (Action::Promote, Reason::new("Promoted", "the new version carries all traffic"));
+        return (Action::Promote, Reason::new(Code::Promoted, "the new version carries all traffic"));
     }
     if new.weight < new.capacity {
         return shift(pace, observed, now);
@@ -142,11 +148,17 @@ fn forward(pace: Pace, observed: &Observed, now: Duration) -> (Action, Reason) {
         if !new.ready {
             // The way back is through what the old version still has.
             let what = format!("waiting for {}% of the new version to be ready again", new.capacity);
-            return (Action::Wait, Reason::new("WaitingForReady", what).then("the old version shrinks"));
+            return (
+                Action::Wait,
+                Reason::new(Code::WaitingForReady, what).then("the old version is scaled down"),
+            );
         }
         return (
             Action::LowerOld(lowered),
-            Reason::new("LoweringOld", format!("traffic moved on: {}% is enough", old.weight)),
+            Reason::new(
+                Code::LoweringOld,
+                format!("scaling the old version to {lowered}%: it has {}% of the traffic", old.weight),
+            ),
         );
     }
     let surge =
@@ -154,27 +166,39 @@ fn forward(pace: Pace, observed: &Observed, now: Duration) -> (Action, Reason) {
     let room = (100 + surge).saturating_sub(old.capacity).min(100);
     (
         Action::RaiseNew(room),
-        Reason::new("RaisingNew", format!("{}% old and {room}% new stay within the surge", old.capacity)),
+        Reason::new(
+            Code::RaisingNew,
+            format!(
+                "scaling the new version to {room}%, which fits beside {}% of the old version",
+                old.capacity
+            ),
+        ),
     )
 }
 
 fn shift(pace: Pace, observed: &Observed, now: Duration) -> (Action, Reason) {
     let new = observed.new;
     let weight = new.weight.saturating_add(pace.step).min(new.capacity).min(100);
-    let next = format!("{weight}% of the traffic moves");
+    let next = format!("{weight}% of the traffic is moved");
     if !new.ready {
         let what = format!("waiting for {}% of the new version to be ready", new.capacity);
-        return (Action::Wait, Reason::new("WaitingForReady", what).then(next));
+        return (Action::Wait, Reason::new(Code::WaitingForReady, what).then(next));
     }
     if let Some(time) =
         observed.moved_at.map(|at| at.saturating_add(pace.interval)).filter(|time| now < *time)
     {
-        let what = format!("waiting {}s between two steps", pace.interval.as_secs());
-        return (Action::Wait, Reason::new("WaitingForInterval", what).until(time).then(next));
+        let what = format!("waiting {}s with {}% of the traffic moved", pace.interval.as_secs(), new.weight);
+        return (Action::Wait, Reason::new(Code::WaitingForInterval, what).until(time).then(next));
     }
     (
         Action::Move(weight),
-        Reason::new("MovingTraffic", format!("{}% of the new version is ready", new.capacity)),
+        Reason::new(
+            Code::MovingTraffic,
+            format!(
+                "giving the new version {weight}% of the traffic: {}% of its capacity is ready",
+                new.capacity
+            ),
+        ),
     )
 }
 
@@ -183,23 +207,30 @@ fn shift(pace: Pace, observed: &Observed, now: Duration) -> (Action, Reason) {
 fn back(pace: Pace, observed: &Observed) -> (Action, Reason) {
     let Observed { old, new, .. } = *observed;
     if old.weight < old.capacity && (old.ready || planted!("a-rollback-trusts-capacity-that-is-not-ready")) {
-        let what = format!("{}% of the old version is ready", old.capacity);
-        return (Action::Move(100_u32.saturating_sub(old.capacity)), Reason::new("MovingTrafficBack", what));
+        let what =
+            format!("giving the traffic back to the old version: {}% of its capacity is ready", old.capacity);
+        return (
+            Action::Move(100_u32.saturating_sub(old.capacity)),
+            Reason::new(Code::MovingTrafficBack, what),
+        );
     }
     if old.weight == 100 && new.capacity == 0 {
-        return (Action::Discard, Reason::new("RolledBack", "the old version carries all traffic"));
+        return (Action::Discard, Reason::new(Code::RolledBack, "the old version carries all traffic"));
     }
     let room = (100 + pace.surge).saturating_sub(new.capacity).min(100);
     if room > old.capacity {
-        let what = format!("{room}% old and {}% new stay within the surge", new.capacity);
-        return (Action::RaiseOld(room), Reason::new("RaisingOld", what));
+        let what = format!(
+            "scaling the old version to {room}%, which fits beside {}% of the new version",
+            new.capacity
+        );
+        return (Action::RaiseOld(room), Reason::new(Code::RaisingOld, what));
     }
     if new.weight < new.capacity {
-        let what = format!("traffic moved back: {}% is enough", new.weight);
-        return (Action::LowerNew(new.weight), Reason::new("LoweringNew", what));
+        let what = format!("scaling the new version to {0}%: it has {0}% of the traffic", new.weight);
+        return (Action::LowerNew(new.weight), Reason::new(Code::LoweringNew, what));
     }
     let what = format!("waiting for {}% of the old version to be ready", old.capacity);
-    (Action::Wait, Reason::new("WaitingForReady", what).then("traffic moves back"))
+    (Action::Wait, Reason::new(Code::WaitingForReady, what).then("traffic is moved back"))
 }
 
 /// One line of a rehearsal.
@@ -348,7 +379,7 @@ mod tests {
     #[test]
     fn going_back_moves_at_once_what_the_old_version_can_carry() {
         let moments = rehearse(pace(20, 5, 10), START, Some(Duration::from_secs(100)));
-        let turn = moments.iter().find(|m| m.reason.code == "MovingTrafficBack").unwrap();
+        let turn = moments.iter().find(|m| m.reason.code == Code::MovingTrafficBack).unwrap();
         assert_eq!((turn.at.as_secs(), turn.old.weight, turn.old.capacity), (100, 80, 80));
         let last = moments.last().unwrap();
         assert_eq!(last.at.as_secs(), 130, "one start of the old version and no pace");
@@ -389,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn goals_are_told_by_what_users_have_and_what_is_on_its_way() {
+    fn goals_follow_from_what_users_have_and_what_is_on_its_way() {
         let goals = ["a", "b", "c"].map(|wanted| Goal::of(&"a", &"b", &wanted));
         assert_eq!(goals, [Goal::Old, Goal::New, Goal::Another]);
     }
@@ -404,8 +435,8 @@ mod tests {
         assert_eq!(next(&half_way, Goal::Another), Action::RaiseOld(80), "within the surge");
         let (action, reason) =
             plan(pace(20, 5, 10), &observed((100, 100), 0), Goal::Another, Duration::from_secs(1));
-        assert_eq!((action, reason.code), (Action::Discard, "RolledBack"));
-        assert_eq!(reason.then.as_deref(), Some("the version that is wanted now starts"));
+        assert_eq!((action, reason.code), (Action::Discard, Code::RolledBack));
+        assert_eq!(reason.then.as_deref(), Some("the version of the spec starts"));
     }
 
     #[test]
@@ -424,7 +455,7 @@ mod tests {
         assert_eq!(next(&lost, Goal::New), Action::LowerOld(80));
         lost.new.ready = false;
         let (action, reason) = plan(pace(20, 5, 10), &lost, Goal::New, Duration::from_hours(1));
-        assert_eq!((action, reason.code), (Action::Wait, "WaitingForReady"));
+        assert_eq!((action, reason.code), (Action::Wait, Code::WaitingForReady));
     }
 
     #[test]

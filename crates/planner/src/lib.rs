@@ -17,6 +17,7 @@ macro_rules! planted {
 }
 
 pub mod admission;
+mod backoff;
 mod budget;
 pub mod granted;
 pub mod handover;
@@ -28,7 +29,8 @@ mod uid;
 pub mod units;
 
 pub use crate::{
-    budget::{Amount, Budget},
-    reason::{Reason, Time},
+    backoff::Backoff,
+    budget::{Amount, Budget, percents, percents_of},
+    reason::{Code, Reason, Time},
     uid::Uid,
 };

@@ -189,7 +189,7 @@ proptest! {
             on_failure: OnFailure::Pause,
         };
         let (action, reason) = plan(&wanted, &observed, Duration::from_hours(1));
-        prop_assert!(!reason.code.is_empty());
+        prop_assert!(!reason.what.is_empty());
         if let Action::Weigh(weights, _) = action {
             prop_assert!(weights.total() > 0);
             prop_assert!(weights.versions().all(|id| weights.of(id) <= 1_000_000));

@@ -5,7 +5,7 @@ mod ray_world;
 use std::time::Duration;
 
 use planner::{
-    Time, Uid,
+    Code, Time, Uid,
     ray::{Group, Observed, Op, Phase, Plan, Pod, RayContainer, Role, Spec, Template, Upgrade, Why, plan},
 };
 use ray_world::{NOW, World, group, slot, spec};
@@ -54,7 +54,7 @@ fn creations(plan: &Plan) -> usize {
     plan.ops.iter().filter(|op| matches!(op, Op::CreateHead | Op::CreateWorker { .. })).count()
 }
 
-fn codes(plan: &Plan) -> Vec<&str> {
+fn codes(plan: &Plan) -> Vec<Code> {
     std::iter::once(&plan.reason).chain(&plan.others).map(|reason| reason.code).collect()
 }
 
@@ -71,19 +71,19 @@ fn everything_is_created_at_once() {
     let plan = World::new(small(), 0).plan();
     assert_eq!(plan.ops[0], Op::CreateHead);
     assert_eq!(creations(&plan), 5);
-    assert_eq!(codes(&plan), ["CreatingHead", "CreatingWorkers", "CreatingWorkers"]);
+    assert_eq!(codes(&plan), [Code::CreatingHead, Code::CreatingWorkers, Code::CreatingWorkers]);
 }
 
 #[test]
 fn what_matches_is_left_alone() {
     let plan = well(small()).plan();
-    assert_eq!((plan.ops.len(), plan.record.clone(), plan.reason.code), (0, None, "Matched"));
+    assert_eq!((plan.ops.len(), plan.record.clone(), plan.reason.code), (0, None, Code::Matched));
 }
 
 #[test]
 fn a_failed_read_decides_nothing() {
     let plan = plan(&small(), None, NOW);
-    assert_eq!((plan.ops.len(), plan.record, plan.reason.code), (0, None, "ObservationMissing"));
+    assert_eq!((plan.ops.len(), plan.record, plan.reason.code), (0, None, Code::ObservationMissing));
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn the_next_head_waits_for_the_last_one_and_takes_its_name() {
     let name = head(&mut world).name.clone();
     head(&mut world).terminating = true;
     let plan = world.plan();
-    assert_eq!((plan.ops.len(), plan.reason.code), (0, "WaitingForHeadToLeave"));
+    assert_eq!((plan.ops.len(), plan.reason.code), (0, Code::WaitingForHeadToLeave));
     world.pods.retain(|pod| pod.role != Role::Head);
     let plan = world.plan();
     assert_eq!(plan.ops, [Op::CreateHead]);
@@ -110,7 +110,7 @@ fn the_next_head_waits_for_the_last_one_and_takes_its_name() {
 }
 
 #[test]
-fn a_head_that_terminates_on_a_lost_node_blocks_nobody() {
+fn a_head_that_terminates_on_a_lost_node_blocks_nothing() {
     let mut world = well(small());
     head(&mut world).node_lost = true;
     assert_eq!(deleted(&world.plan()).first().map(|(_, why)| *why), Some(Why::NodeLost));
@@ -137,7 +137,7 @@ fn a_lost_head_costs_no_worker() {
         worker(&mut world, "m", 0, 1).phase = Phase::Failed;
         let plan = world.plan();
         assert!(deleted(&plan).iter().all(|(name, _)| name.contains("-head-")), "{plan:#?}");
-        assert!(codes(&plan).contains(&"EvictionStoppedByHead"), "{plan:#?}");
+        assert!(codes(&plan).contains(&Code::EvictionStoppedByHead), "{plan:#?}");
     }
 }
 
@@ -147,7 +147,7 @@ fn workers_get_time_to_recover_after_their_head() {
     head(&mut world).ready_since = Some(NOW);
     sicken(worker(&mut world, "g", 0, 0));
     let plan = world.plan();
-    assert_eq!((plan.ops.len(), plan.reason.code), (0, "WaitingForThreshold"));
+    assert_eq!((plan.ops.len(), plan.reason.code), (0, Code::WaitingForThreshold));
     assert_eq!(plan.wake(), Some(NOW + Duration::from_mins(1)));
 }
 
@@ -181,7 +181,7 @@ fn a_check_that_fails_for_a_moment_is_only_waited_for() {
     let mut world = well(big(5));
     worker(&mut world, "g", 3, 0).raylet_unhealthy_since = Some(NOW);
     let plan = world.plan();
-    assert_eq!((plan.ops.len(), plan.reason.code), (0, "WaitingForThreshold"));
+    assert_eq!((plan.ops.len(), plan.reason.code), (0, Code::WaitingForThreshold));
 }
 
 #[test]
@@ -224,16 +224,16 @@ fn an_eviction_counts_until_its_successor_is_ready_whatever_befalls_that() {
     world.ledger.0.values_mut().for_each(|entry| entry.at = Some(Duration::ZERO));
     let plan = world.plan();
     assert_eq!(deleted(&plan).iter().map(|(_, why)| *why).collect::<Vec<_>>(), [Why::PodFailed]);
-    assert!(codes(&plan).contains(&"EvictionBudgetSpent"));
+    assert!(codes(&plan).contains(&Code::EvictionBudgetSpent));
 }
 
 #[test]
-fn an_evicted_replica_that_nobody_wants_any_more_holds_up_no_other() {
+fn an_evicted_replica_that_is_not_wanted_holds_up_no_other() {
     let mut world = well(Spec { autoscaling: true, ..big(5) });
     worker(&mut world, "g", 4, 0).marked_unhealthy = true;
     let mut world = next(&world);
     worker(&mut world, "g", 1, 0).marked_unhealthy = true;
-    assert!(codes(&world.plan()).contains(&"EvictionBudgetSpent"));
+    assert!(codes(&world.plan()).contains(&Code::EvictionBudgetSpent));
     // With an autoscaler fewer are wanted first, and who goes is named later.
     world.spec.groups[0].replicas = Some(0);
     assert_eq!(deleted(&world.plan()).iter().map(|(_, why)| *why).collect::<Vec<_>>(), [Why::Unhealthy]);
@@ -246,7 +246,7 @@ fn correlated_trouble_stops_evictions() {
         sicken(worker(&mut world, "g", index, 0));
     }
     let plan = world.plan();
-    assert_eq!((plan.ops.len(), plan.reason.code), (0, "EvictionStoppedCorrelated"));
+    assert_eq!((plan.ops.len(), plan.reason.code), (0, Code::EvictionStoppedCorrelated));
     worker(&mut world, "g", 0, 0).raylet_unhealthy_since = None;
     assert_eq!(world.plan().ops.len(), 1, "half is not more than half");
 }
@@ -301,7 +301,7 @@ fn replacements_of_a_place_are_spaced_out() {
         if pause > 0 {
             assert_eq!(
                 (early.reason.code, early.wake()),
-                ("BackingOff", Some(now + Duration::from_secs(pause)))
+                (Code::BackingOff, Some(now + Duration::from_secs(pause)))
             );
         }
         now += Duration::from_secs(pause);
@@ -353,7 +353,7 @@ fn a_failing_check_is_a_verdict_at_its_threshold_and_not_before() {
     let early = at(&world, Duration::from_secs(59));
     assert_eq!(
         (early.ops.len(), early.reason.code, early.reason.until),
-        (0, "WaitingForThreshold", Some(minute))
+        (0, Code::WaitingForThreshold, Some(minute))
     );
     assert!(matches!(at(&world, minute).ops[..], [Op::MarkUnhealthy { .. }]));
 }
@@ -363,7 +363,7 @@ fn a_replica_that_was_begun_is_completed() {
     let world = World::new(small(), 0);
     let begun = world.after(&ray_world::Step::Reconcile(4));
     let plan = begun.plan();
-    assert_eq!(codes(&plan), ["CompletingReplica"]);
+    assert_eq!(codes(&plan), [Code::CompletingReplica]);
     assert_eq!(plan.ops, [Op::CreateWorker { group: "m".to_owned(), replica: 0, host: 1, incarnation: 0 }]);
 }
 
@@ -439,7 +439,7 @@ fn suspension_takes_all_and_resumption_creates_all() {
     world.spec.suspended = true;
     assert_eq!(deleted(&world.plan()).len(), 5);
     let empty = next(&world);
-    assert_eq!((empty.plan().ops.len(), empty.plan().reason.code), (0, "Suspended"));
+    assert_eq!((empty.plan().ops.len(), empty.plan().reason.code), (0, Code::Suspended));
     let mut resumed = empty;
     resumed.spec.suspended = false;
     assert_eq!(creations(&resumed.plan()), 5);

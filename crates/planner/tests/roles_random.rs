@@ -7,7 +7,7 @@ mod roles_world;
 
 use explore::explore;
 use planner::{
-    Uid,
+    Code, Uid,
     roles::{Group, GroupSpec, Op, SetPlan, SetSpec, State, Step, Turn, plan_group, plan_set},
 };
 use proptest::{
@@ -245,7 +245,7 @@ fn check_set(spec: &SetSpec, plan: &SetPlan) -> Result<(), TestCaseError> {
     prop_assert!(upgraded().count() <= room.max(broken_when_new(plan)), "too many groups at work");
     let retires = |op: &Op| matches!(op, Op::TakeOut { .. } | Op::Delete { .. });
     let taken = upgraded().filter(|group| group.running && group.plan.ops.iter().any(retires)).count();
-    let kept = |group: &&planner::roles::GroupPlan| group.plan.reason.code != "RemovingGroup";
+    let kept = |group: &&planner::roles::GroupPlan| group.plan.reason.code != Code::RemovingGroup;
     let down = plan.groups.iter().filter(kept).filter(|group| !group.running).count();
     prop_assert!(taken == 0 || taken + down <= room, "{taken} taken and {down} down");
     Ok(())

@@ -7,7 +7,7 @@ mod roles_kit;
 use std::time::Duration;
 
 use planner::{
-    Amount,
+    Amount, Code,
     roles::{Blocking, Group, GroupSpec, Recovery, State, Step, StepState, Turn, plan_group},
 };
 use roles_kit::{
@@ -145,7 +145,7 @@ fn a_share_of_all_keeps_the_budget_of_the_role() {
     let spec = with_steps(pd(4, 4), vec![percent("decode", 100)]);
     assert_eq!(acts(&spec, &group(&[("decode", "aaab"), ("prefill", "aaaa")])), ["out decode-2"]);
     let plan = admitted(&spec, &group(&[("decode", "aaBb"), ("prefill", "aaaa")]));
-    assert_eq!((short(&plan.ops).len(), plan.reason.code), (0, "WaitingForRoleBudget"));
+    assert_eq!((short(&plan.ops).len(), plan.reason.code), (0, Code::WaitingForRoleBudget));
 }
 
 // 13
@@ -185,7 +185,7 @@ fn a_step_that_falls_back_stops_new_work_and_takes_out_nothing_more() {
     let regressed =
         StepState { index: 0, role: "decode".to_owned(), required: 1, satisfied: 0, regressed: true };
     assert_eq!(plan.step, Some(regressed));
-    assert_eq!(plan.reason.code, "StepRegressed");
+    assert_eq!(plan.reason.code, Code::StepRegressed);
     // A prefill that was between its two lives when the canary fell back returns at the new revision.
     for prefill in ["aa-b", "a-bb"] {
         let ops = acts(&pd(4, 4), &group(&[("decode", "aaaB"), ("prefill", prefill)]));
@@ -222,7 +222,7 @@ fn a_second_canary_of_one_role_is_no_turn_for_another() {
 
 // 16
 #[test]
-fn without_a_record_the_lowest_outdated_replica_tells_the_old_revision() {
+fn without_a_record_the_lowest_outdated_replica_has_the_old_revision() {
     let mut crashed = group(&[("decode", "a-bB"), ("prefill", "aaaa")]);
     crashed.recorded.clear();
     assert_eq!(acts(&pd(4, 4), &crashed), ["+decode-1@b", "out prefill-3"], "the step of all had begun");
@@ -285,7 +285,9 @@ fn a_dropped_role_goes_after_the_last_step_and_is_kept_up_until_then() {
     let met = group(&[("decode", "b"), ("prefill", "b"), ("router", "aA")]);
     let plan = admitted(&spec, &met);
     assert_eq!(short(&plan.ops), ["out router-0", "-router-1"]);
-    assert_eq!((plan.done, plan.reason.code), (false, "RemovingReplicas"));
+    assert_eq!((plan.done, plan.reason.code), (false, Code::RemovingReplicas));
+    let below = group(&[("decode", "b"), ("prefill", "b"), ("router", "a-")]);
+    assert_eq!(short(&admitted(&spec, &below).ops), ["out router-0"], "nothing is made that would go again");
     for turn in [Turn::Waiting, Turn::Protected] {
         assert_eq!(plan_group(&spec, &met, turn, NOW).ops, []);
     }
@@ -311,7 +313,7 @@ fn a_failure_makes_the_replica_anew_or_the_group_at_one_revision() {
     spec.recovery = Recovery::Group;
     let plan = admitted(&spec, &failed);
     assert_eq!(short(&plan.ops), ["out decode-0", "out decode-1", "out prefill-0"]);
-    assert_eq!(plan.reason.code, "RebuildingGroup");
+    assert_eq!(plan.reason.code, Code::RebuildingGroup);
     // The failed one is the last to go, so that a restart in between still knows.
     let mut last = group(&[("decode", "~.B"), ("prefill", "..")]);
     last.replicas[2].failed = true;
@@ -339,7 +341,7 @@ fn the_gang_minimum_is_kept_where_the_role_has_more() {
     spec.roles[0].min_replicas = Some(3);
     assert_eq!(acts(&spec, &group(&[("decode", "aaaa"), ("prefill", "")])), ["out decode-3"]);
     let plan = admitted(&spec, &group(&[("decode", "aaaB"), ("prefill", "")]));
-    assert_eq!((plan.ops.len(), plan.reason.code), (0, "WaitingForGangMinimum"));
+    assert_eq!((plan.ops.len(), plan.reason.code), (0, Code::WaitingForGangMinimum));
     // No more than the minimum exist: the upgrade still moves, within its budget.
     spec.roles[0].min_replicas = Some(4);
     spec.roles[0].max_unavailable = 1;
@@ -369,7 +371,7 @@ fn a_stall_names_the_step_and_the_pod_and_never_advances() {
     spec.deadline = Some(Duration::from_mins(1));
     let at = |seconds| plan_group(&spec, &stuck, Turn::Admitted, NOW + Duration::from_secs(seconds));
     let plan = at(59);
-    assert_eq!((plan.reason.code, plan.reason.since), ("WaitingForReady", Some(NOW)));
+    assert_eq!((plan.reason.code, plan.reason.since), (Code::WaitingForReady, Some(NOW)));
     assert_eq!(plan.reason.until, Some(NOW + Duration::from_mins(1)));
     assert_eq!(
         plan.reason.what,
@@ -377,7 +379,7 @@ fn a_stall_names_the_step_and_the_pod_and_never_advances() {
          decode-3 is blocked by pod m-0-decode-3-0: cannot pull its image"
     );
     let late = at(60);
-    assert_eq!((late.reason.code, &late.reason.what), ("StepOverdue", &plan.reason.what));
+    assert_eq!((late.reason.code, &late.reason.what), (Code::StepOverdue, &plan.reason.what));
     assert_eq!(late.reason.until, None, "nothing changes any more by time alone");
     assert_eq!((late.ops, late.step, late.done), (plan.ops, plan.step, plan.done));
 }

@@ -3,7 +3,7 @@
 mod roles_kit;
 
 use planner::{
-    Uid,
+    Code, Uid,
     roles::{Group, GroupSpec, State},
 };
 use roles_kit::{acts, admitted, apply, group, pd, ready, short};
@@ -86,7 +86,7 @@ fn the_proposals_example_is_this_sequence_of_writes() {
     assert_eq!(run.fewest, (3, 3));
     let plan = admitted(&run.spec, &run.group);
     assert!(plan.done && plan.ops.is_empty() && plan.step.is_none());
-    assert_eq!(plan.reason.code, "UpToDate");
+    assert_eq!(plan.reason.code, Code::UpToDate);
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_canary_that_is_never_ready_costs_exactly_one_replica() {
     }
     assert_eq!(run.writes, ["out decode-3", "-decode-3", "+decode-3@b"]);
     assert_eq!(run.fewest, (3, 4));
-    assert_eq!(admitted(&run.spec, &run.group).reason.code, "WaitingForReady");
+    assert_eq!(admitted(&run.spec, &run.group).reason.code, Code::WaitingForReady);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod roles_kit;
 
+use planner::Code;
 use planner::roles::{Group, Recovery, SetPlan, SetSpec, Turn, plan_set};
 use roles_kit::{NOW, group, hash, set, short};
 
@@ -88,7 +89,7 @@ fn a_begun_group_between_steps_lets_a_broken_one_be_cured_and_takes_nothing_mean
     let plan = plan(&set(3, 0, 1), &[OLD, ("A", "a"), ("b", "a")]);
     assert_eq!(writes(&plan), ["1: -decode-0"]);
     let waiting = plan.groups.iter().find(|group| group.ordinal == 2).expect("should be planned");
-    assert_eq!((waiting.turn, waiting.plan.reason.code), (Turn::Waiting, "WaitingForOtherGroups"));
+    assert_eq!((waiting.turn, waiting.plan.reason.code), (Turn::Waiting, Code::WaitingForOtherGroups));
 }
 
 // 11
@@ -96,7 +97,7 @@ fn a_begun_group_between_steps_lets_a_broken_one_be_cured_and_takes_nothing_mean
 fn a_protected_group_that_does_not_run_counts_against_the_budget() {
     let held = plan(&set(3, 1, 1), &[("A", "a"), OLD, OLD]);
     assert_eq!(writes(&held), Vec::<String>::new());
-    assert_eq!(held.reason.code, "WaitingForGroupBudget");
+    assert_eq!(held.reason.code, Code::WaitingForGroupBudget);
     assert_eq!(at_work(&plan(&set(3, 1, 2), &[("A", "a"), OLD, OLD])), [2]);
 }
 
@@ -117,7 +118,7 @@ fn groups_below_the_partition_keep_their_revision_also_when_they_are_made_again(
     // By ordinal, not by place in the list; and a group that is gone as a whole returns as it was.
     let sparse: Vec<_> = groups(&[OLD, OLD, OLD]).split_off(1);
     assert_eq!(writes(&plan_set(&set(3, 2, 1), &sparse, NOW)), ["0: +decode-0@a", "0: +prefill-0@a"]);
-    assert_eq!(plan(&spec, &[OLD, OLD, OLD]).groups[0].plan.reason.code, "BelowPartition");
+    assert_eq!(plan(&spec, &[OLD, OLD, OLD]).groups[0].plan.reason.code, Code::BelowPartition);
 }
 
 // 12
@@ -185,5 +186,5 @@ fn a_change_of_nothing_does_nothing() {
     }
     let same = plan(&spec, &[OLD, OLD]);
     assert!(same.done && writes(&same).is_empty());
-    assert_eq!(same.reason.code, "UpToDate");
+    assert_eq!(same.reason.code, Code::UpToDate);
 }

@@ -292,7 +292,15 @@ const BUDGETS: [(u32, u32); 3] = [(0, 1), (1, 0), (1, 1)];
 const IDENTITIES: [Identity; 2] = [Identity::Ordinal, Identity::Any];
 
 fn spec(identity: Identity, replicas: u32, (surge, unavailable): (u32, u32), target: Revision) -> SetSpec {
-    SetSpec { replicas, budget: Budget { surge, unavailable }, partition: 0, target, old: A, identity }
+    SetSpec {
+        replicas,
+        budget: Budget { surge, unavailable },
+        partition: 0,
+        target,
+        old: A,
+        identity,
+        noun: "group",
+    }
 }
 
 fn world(specs: Vec<SetSpec>, faults: Faults) -> World {

@@ -5,7 +5,7 @@ mod sets_rules;
 use std::time::Duration;
 
 use planner::{
-    Budget, Uid,
+    Budget, Code, Uid,
     sets::{Identity, Op, Plan, SetSpec, State, Unit, plan},
     units::Revision,
 };
@@ -56,7 +56,7 @@ fn a_new_set_is_created_at_once() {
 fn nothing_is_done_when_all_is_as_wanted() {
     for spec in [ordinal(2, 1, 0), any(2, 1, 0)] {
         let made = planned(&spec, &units(&[(B, State::Ready), (B, State::Ready)]));
-        assert_eq!((made.ops.len(), made.done, made.reason.code), (0, true, "UpToDate"));
+        assert_eq!((made.ops.len(), made.done, made.reason.code), (0, true, Code::UpToDate));
     }
 }
 
@@ -65,7 +65,7 @@ fn the_highest_ordinal_is_replaced_first_within_unavailable() {
     let all = units(&[(A, State::Ready), (A, State::Ready), (A, State::Ready), (A, State::Ready)]);
     assert_eq!(planned(&ordinal(4, 0, 2), &all).ops, [take_out(3), take_out(2)]);
     let made = planned(&ordinal(4, 0, 1), &all);
-    assert_eq!((made.ops.as_slice(), made.reason.code), ([take_out(3)].as_slice(), "UpdatingReady"));
+    assert_eq!((made.ops.as_slice(), made.reason.code), ([take_out(3)].as_slice(), Code::UpdatingReady));
 }
 
 #[test]
@@ -75,15 +75,15 @@ fn surge_comes_first_where_nothing_may_be_missing_and_goes_last() {
     assert_eq!(planned(&spec, &all).ops, [create(2, B)]);
     all.push(mk_unit(2, B, State::Starting));
     let wait = planned(&spec, &all);
-    assert_eq!(wait.reason.what, "waiting for unit 2 of the new revision to be ready");
+    assert_eq!(wait.reason.what, "waiting for group 2 of the new revision to be ready");
     all[2].state = State::Ready;
     assert_eq!(planned(&spec, &all).ops, [take_out(1)]);
     all[1].state = LEAVING;
-    assert_eq!(planned(&spec, &all).reason.code, "WaitingForDrain");
+    assert_eq!(planned(&spec, &all).reason.code, Code::WaitingForDrain);
     all[1].state = State::Leaving { done: true };
     assert_eq!(planned(&spec, &all).ops, [delete(1)]);
     all[1].state = GONE;
-    assert_eq!(planned(&spec, &all).reason.code, "WaitingForTermination");
+    assert_eq!(planned(&spec, &all).reason.code, Code::WaitingForTermination);
     all.remove(1);
     assert_eq!(planned(&spec, &all).ops, [create(1, B)]);
     let settled = units(&[(B, State::Ready), (B, State::Ready), (B, State::Ready)]);
@@ -103,7 +103,7 @@ fn the_unready_one_is_updated_and_the_ready_one_kept() {
     for state in [State::Starting, State::Lapsed] {
         let all = units(&[(A, state), (A, State::Ready)]);
         let made = planned(&ordinal(2, 0, 1), &all);
-        assert_eq!((made.ops.as_slice(), made.reason.code), ([delete(0)].as_slice(), "ReplacingUnready"));
+        assert_eq!((made.ops.as_slice(), made.reason.code), ([delete(0)].as_slice(), Code::ReplacingUnready));
     }
 }
 
@@ -185,7 +185,7 @@ fn surge_beyond_what_is_to_be_updated_is_not_made() {
 fn scaling_down_takes_the_highest_and_keeps_the_floor_of_the_new_number() {
     let all = units(&[(B, State::Starting), (B, State::Ready), (B, State::Ready), (B, State::Ready)]);
     let made = planned(&ordinal(2, 0, 0), &all);
-    assert_eq!((made.ops.as_slice(), made.reason.code), ([take_out(3)].as_slice(), "RemovingSurplus"));
+    assert_eq!((made.ops.as_slice(), made.reason.code), ([take_out(3)].as_slice(), Code::RemovingSurplus));
     let zero = planned(&ordinal(0, 0, 1), &all);
     assert_eq!(zero.ops, [take_out(3), take_out(2), take_out(1), delete(0)]);
 }

@@ -138,7 +138,15 @@ fn spec() -> impl Strategy<Value = SetSpec> {
     let identity = prop_oneof![Just(Identity::Ordinal), Just(Identity::Any)];
     (1..13_u32, 0..6_u32, 0..6_u32, identity).prop_map(|(replicas, surge, unavailable, identity)| {
         let unavailable = if surge == 0 { unavailable.max(1) } else { unavailable };
-        SetSpec { replicas, budget: Budget { surge, unavailable }, partition: 0, target: B, old: A, identity }
+        SetSpec {
+            replicas,
+            budget: Budget { surge, unavailable },
+            partition: 0,
+            target: B,
+            old: A,
+            identity,
+            noun: "group",
+        }
     })
 }
 

@@ -4,6 +4,7 @@ mod explore;
 mod sets_rules;
 
 use explore::quietly;
+use planner::Code;
 use planner::sets::{Identity, Op, SetSpec, State, Unit};
 use sets_rules::{A, B, checked, matched, mk_spec, mk_unit};
 use stateright::Model;
@@ -135,5 +136,5 @@ fn without_any_room_the_plan_says_so() {
     let spec = mk_spec(Identity::Ordinal, 2, 0, 0);
     let units = [mk_unit(0, A, State::Ready), mk_unit(1, A, State::Ready)];
     let made = planner::sets::plan(&spec, &units, std::time::Duration::ZERO);
-    assert_eq!((made.ops.len(), made.reason.code, spec.target), (0, "NoRoom", B));
+    assert_eq!((made.ops.len(), made.reason.code, spec.target), (0, Code::NoRoom, B));
 }

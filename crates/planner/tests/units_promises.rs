@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use planner::{
-    Reason, Time, Uid, sets,
+    Code, Reason, Time, Uid, sets,
     units::{
-        BACK_OFF_CAP, Drain, History, Op, Phase, Pod, RestartPolicy, Revision, STEADY_AFTER, StartupPolicy,
-        Unit, UnitSpec, back_off, is_ready, plan, state,
+        BACK_OFF, Drain, History, Op, Phase, Pod, RestartPolicy, Revision, STEADY_AFTER, StartupPolicy, Unit,
+        UnitSpec, is_ready, plan, state,
     },
 };
 
@@ -70,7 +70,7 @@ fn create(indexes: &[u32]) -> Vec<Op> {
     indexes.iter().map(|index| Op::CreatePod { index: *index }).collect()
 }
 
-fn code((_, reason): &(Vec<Op>, Reason)) -> &'static str {
+fn code((_, reason): &(Vec<Op>, Reason)) -> Code {
     reason.code
 }
 
@@ -90,8 +90,8 @@ fn workers_wait_for_a_ready_leader_and_the_deadlock_is_named() {
     let spec = mk_spec(StartupPolicy::LeaderReady, RestartPolicy::None);
     let leader = Pod { ready: false, ..mk_pod(0) };
     let (ops, reason) = plan(&spec, &with(vec![leader]), NOW);
-    assert_eq!((ops, reason.code), (vec![], "WaitingForLeaderReady"));
-    assert!(reason.what.contains("never ends: use LeaderHasAddress"), "{reason}");
+    assert_eq!((ops, reason.code), (vec![], Code::WaitingForLeaderReady));
+    assert!(reason.what.contains("use startupPolicy LeaderHasAddress"), "{reason}");
     assert_eq!(reason.then.as_deref(), Some("2 workers are created"));
     assert_eq!(plan(&spec, &with(vec![mk_pod(0)]), NOW).0, create(&[1, 2]));
 }
@@ -100,7 +100,7 @@ fn workers_wait_for_a_ready_leader_and_the_deadlock_is_named() {
 fn workers_start_once_the_leader_has_an_address() {
     let spec = mk_spec(StartupPolicy::LeaderHasAddress, RestartPolicy::None);
     let leader = Pod { ready: false, has_address: false, ..mk_pod(0) };
-    assert_eq!(code(&plan(&spec, &with(vec![leader]), NOW)), "WaitingForLeaderAddress");
+    assert_eq!(code(&plan(&spec, &with(vec![leader]), NOW)), Code::WaitingForLeaderAddress);
     let leader = Pod { ready: false, has_address: true, ..mk_pod(0) };
     assert_eq!(plan(&spec, &with(vec![leader]), NOW).0, create(&[1, 2]));
 }
@@ -113,7 +113,7 @@ fn a_leader_that_is_unready_later_costs_no_worker_and_stops_none() {
     let mut unit = serving();
     unit.pods[0].ready = false;
     let (ops, reason) = plan(&spec, &unit, NOW);
-    assert_eq!((ops, reason.code), (vec![Op::TakeOutOfService], "WaitingForReady"));
+    assert_eq!((ops, reason.code), (vec![Op::TakeOutOfService], Code::WaitingForReady));
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_started_unit_records_baselines_then_serves() {
     unit.in_service = true;
     assert_eq!(
         plan(&spec, &unit, NOW),
-        (vec![], Reason::new("Serving", "all pods are ready and in service"))
+        (vec![], Reason::new(Code::Serving, "all pods are ready and in service"))
     );
 }
 
@@ -141,7 +141,10 @@ fn a_restart_recreates_the_whole_unit_record_first_and_in_parallel() {
         let (ops, reason) = plan(&created(restart), &unit, NOW);
         let delete = Op::DeletePods { uids: uids(&[0, 1, 2]) };
         assert_eq!(ops, vec![Op::TakeOutOfService, Op::RecordRecreation { incarnation: 1 }, delete]);
-        assert_eq!((reason.code, reason.what.as_str()), ("RecreatingUnit", "a container of pod 2 restarted"));
+        assert_eq!(
+            (reason.code, reason.what.as_str()),
+            (Code::RecreatingUnit, "a container of pod 2 restarted")
+        );
     }
 }
 
@@ -172,9 +175,9 @@ fn a_restart_before_everything_has_started_is_part_of_starting() {
     let mut unit = with((0..3).map(mk_pod).collect());
     (unit.pods[1].restarts, unit.pods[2].phase, unit.pods[2].ready) = (1, Phase::Pending, false);
     let after = plan(&created(RestartPolicy::RecreateAfterStart), &unit, NOW);
-    assert_eq!((after.0.len(), code(&after)), (0, "WaitingForReady"));
+    assert_eq!((after.0.len(), code(&after)), (0, Code::WaitingForReady));
     let at_once = plan(&created(RestartPolicy::RecreateOnPodRestart), &unit, NOW);
-    assert_eq!(code(&at_once), "RecreatingUnit");
+    assert_eq!(code(&at_once), Code::RecreatingUnit);
 }
 
 #[test]
@@ -190,12 +193,12 @@ fn pods_of_the_deleted_incarnation_never_recreate_the_unit_again() {
         // A crash after the record and before the deletes: only the deletes follow.
         let (ops, reason) = plan(&created(restart), &unit, NOW);
         assert_eq!(ops, vec![Op::DeletePods { uids: uids(&[0, 1, 2]) }], "{restart:?}");
-        assert_eq!(reason.code, "WaitingForTermination");
+        assert_eq!(reason.code, Code::WaitingForTermination);
         // Old workers are still going while somebody has made the new leader: nothing but waiting.
         unit.pods.iter_mut().for_each(|pod| pod.terminating = true);
         unit.pods[0] = Pod { incarnation: 1, uid: mk_uid(200), ..mk_pod(0) };
         let (ops, reason) = plan(&created(restart), &unit, NOW);
-        assert_eq!((ops, reason.code), (vec![], "WaitingForTermination"), "{restart:?}");
+        assert_eq!((ops, reason.code), (vec![], Code::WaitingForTermination), "{restart:?}");
         unit.pods.truncate(1);
         assert_eq!(plan(&created(restart), &unit, NOW).0, create(&[1, 2]));
     }
@@ -207,7 +210,7 @@ fn a_deleted_pod_does_not_trigger_before_it_is_gone_and_then_once() {
         let spec = created(restart);
         let mut unit = serving();
         (unit.pods[1].terminating, unit.pods[1].restarts, unit.in_service) = (true, 1, false);
-        assert_eq!(code(&plan(&spec, &unit, NOW)), "WaitingForTermination");
+        assert_eq!(code(&plan(&spec, &unit, NOW)), Code::WaitingForTermination);
         unit.pods.remove(1);
         let delete = Op::DeletePods { uids: uids(&[0, 2]) };
         assert_eq!(plan(&spec, &unit, NOW).0, vec![Op::RecordRecreation { incarnation: 1 }, delete]);
@@ -217,7 +220,7 @@ fn a_deleted_pod_does_not_trigger_before_it_is_gone_and_then_once() {
 #[test]
 fn workers_whose_leader_is_gone_are_recreated_with_it() {
     let mut unit = with(vec![mk_pod(1)]);
-    assert_eq!(code(&plan(&created(RestartPolicy::RecreateOnPodRestart), &unit, NOW)), "RecreatingUnit");
+    assert_eq!(code(&plan(&created(RestartPolicy::RecreateOnPodRestart), &unit, NOW)), Code::RecreatingUnit);
     assert_eq!(plan(&created(RestartPolicy::RecreateAfterStart), &unit, NOW).0, create(&[0, 2]));
     unit.pods.push(mk_pod(0));
     assert_eq!(plan(&created(RestartPolicy::RecreateOnPodRestart), &unit, NOW).0, create(&[2]));
@@ -225,19 +228,19 @@ fn workers_whose_leader_is_gone_are_recreated_with_it() {
 
 #[test]
 fn recreations_back_off_from_ten_seconds_to_five_minutes() {
-    let waits: Vec<u64> = (0..9).map(|count| back_off(count).as_secs()).collect();
+    let waits: Vec<u64> = (0..9).map(|count| BACK_OFF.after(count).as_secs()).collect();
     assert_eq!(waits, [0, 10, 20, 40, 80, 160, 300, 300, 300]);
-    assert_eq!(back_off(u32::MAX), BACK_OFF_CAP);
+    assert_eq!(BACK_OFF.after(u32::MAX), BACK_OFF.longest);
     let spec = created(RestartPolicy::RecreateOnPodRestart);
     let mut unit = serving();
     unit.pods[0].restarts = 1;
     unit.in_service = false;
     unit.history = History { recreations: 2, last_recreation: Some(NOW), ..unit.history };
     let (ops, reason) = plan(&spec, &unit, NOW + Duration::from_secs(19));
-    assert_eq!((ops, reason.code), (vec![], "BackingOff"));
+    assert_eq!((ops, reason.code), (vec![], Code::BackingOff));
     assert_eq!((reason.since, reason.until), (Some(NOW), Some(NOW + Duration::from_secs(20))));
-    assert_eq!(reason.then.as_deref(), Some("the unit is recreated"));
-    assert_eq!(code(&plan(&spec, &unit, NOW + Duration::from_secs(20))), "RecreatingUnit");
+    assert_eq!(reason.then.as_deref(), Some("all its pods are recreated"));
+    assert_eq!(code(&plan(&spec, &unit, NOW + Duration::from_secs(20))), Code::RecreatingUnit);
 }
 
 #[test]
@@ -304,7 +307,7 @@ fn retiring_is_two_writes_with_the_drain_between() {
     assert_eq!(plan(&spec, &unit, NOW).0, vec![Op::TakeOutOfService]);
     (unit.in_service, unit.draining_since, unit.in_flight) = (false, Some(NOW), Some(3));
     let (ops, reason) = plan(&spec, &unit, NOW);
-    assert_eq!((ops, reason.code), (vec![], "WaitingForDrain"));
+    assert_eq!((ops, reason.code), (vec![], Code::WaitingForDrain));
     assert_eq!((reason.since, reason.until), (Some(NOW), Some(NOW + DEADLINE)));
     unit.in_flight = Some(0);
     let delete = vec![Op::DeletePods { uids: uids(&[0, 1, 2]) }];
@@ -314,7 +317,7 @@ fn retiring_is_two_writes_with_the_drain_between() {
 }
 
 #[test]
-fn where_nobody_counts_requests_the_drain_takes_settle_and_drain_seconds() {
+fn without_request_counts_the_drain_takes_settle_and_drain_seconds() {
     let spec = created(RestartPolicy::RecreateOnPodRestart);
     let unit = Unit { leaving: true, in_service: false, draining_since: Some(NOW), ..serving() };
     assert_eq!(plan(&spec, &unit, NOW + DRAIN).0, vec![]);
@@ -335,7 +338,7 @@ fn an_unready_unit_that_leaves_is_deleted_at_once_and_never_recreated() {
     (unit.pods[0].node_lost, unit.pods[2].terminating) = (false, false);
     assert_eq!(plan(&spec, &unit, NOW).0, vec![Op::DeletePods { uids: uids(&[2]) }]);
     unit.pods.clear();
-    assert_eq!(code(&plan(&spec, &unit, NOW)), "Retired");
+    assert_eq!(code(&plan(&spec, &unit, NOW)), Code::Retired);
 }
 
 #[test]

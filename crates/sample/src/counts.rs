@@ -46,7 +46,7 @@ impl Tally {
     }
 
     /// Writes the counts to a file whenever they have changed, until they have ended. The file is replaced, never
-    /// changed: whoever reads it reads one whole state.
+    /// changed in place: a read gives one consistent state.
     pub fn record(self: &Arc<Self>, file: PathBuf) -> impl Future<Output = io::Result<()>> + Send + use<> {
         let mut seen = self.0.subscribe();
         async move {

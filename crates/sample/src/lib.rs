@@ -8,7 +8,7 @@
 //! | `/v1/completions?stream=N` | N server-sent events, then `data: [DONE]` |
 //! | `/v1/completions?status=500` | an error of its own |
 //! | `/stats` | its counts, its members, and how often a decode of another protocol was met, as JSON |
-//! | `/join` | an answer that lasts: whoever holds it is a member; 503 while it loads |
+//! | `/join` | a response that stays open: its client is a member while it is; 503 while the server loads |
 //!
 //! A server that is told to join another is a worker of a group: ready once it is a member, at an end when its leader is.
 //!
@@ -45,7 +45,7 @@ pub struct Settings {
     pub latency: Duration,
     /// The time between two tokens of a stream.
     pub token_gap: Duration,
-    /// A file that always holds its counts, also after it has ended: nobody can ask it then.
+    /// A file that has its counts, also after the server has ended and `/stats` cannot be read.
     pub counts: Option<PathBuf>,
     /// The leader that it belongs to, as `HOST:PORT`.
     pub join: Option<String>,

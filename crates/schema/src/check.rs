@@ -1,4 +1,4 @@
-//! Does a value have the shape that its schema asks for?
+//! Checks a value against its structural schema: types, formats, bounds, required fields.
 
 use std::collections::BTreeSet;
 
@@ -135,7 +135,7 @@ fn duplicate(path: &str, key: Value) -> Violation {
     }
 }
 
-/// What tells this entry of a set or a keyed list from the others.
+/// What identifies an entry of a set or a keyed list.
 fn identity(node: &Node, item: &Value) -> Option<Value> {
     if node.list_set {
         return Some(item.clone());

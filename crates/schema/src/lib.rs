@@ -5,8 +5,8 @@
 //! apiserver at hand (the command line, the admission webhook, the embedded API) reads it through this crate. The two
 //! must agree, and the tables in `crates/api/tests/tables` hold them to it.
 //!
-//! What else every reader of Kubernetes' own types must know is here too: how quantities are written, and what Go prints
-//! of its structs.
+//! What else every reader of Kubernetes' own types must know is here too: how quantities are written, and what Go
+//! prints of its structs.
 //!
 //! Guarantees: no panic for any JSON value, no recursion deeper than the schema, the same answer for the same input.
 
@@ -70,12 +70,12 @@ impl Schema {
         unknown::prune(&self.root, object)
     }
 
-    /// Everything that is wrong with a value whose defaults are filled in; empty when it is acceptable.
+    /// Validates a value whose defaults are filled in; the verdict is empty when it is valid.
     ///
     /// `old` is the stored value on an update: transition rules compare with it. Rules run only on a value of the right
-    /// shape, so that a rule never has to ask whether a number is a number; [`Verdict::rules_were_skipped`] says when they
-    /// did not.
-    pub fn judge(&self, object: &Value, old: Option<&Value>) -> Verdict {
+    /// shape, so that a rule never has to ask whether a number is a number; [`Verdict::rules_were_skipped`] says when
+    /// they did not.
+    pub fn validate(&self, object: &Value, old: Option<&Value>) -> Verdict {
         let mut violations = check::violations(&self.root, object);
         if violations.iter().any(|violation| violation.cause.blocks_rules()) {
             return Verdict { violations, rules_were_skipped: self.has_rules };
@@ -86,16 +86,16 @@ impl Schema {
         Verdict { violations, rules_were_skipped: false }
     }
 
-    /// The violations of [`Self::judge`].
+    /// The violations of [`Self::validate`].
     pub fn violations(&self, object: &Value, old: Option<&Value>) -> Vec<Violation> {
-        self.judge(object, old).violations
+        self.validate(object, old).violations
     }
 }
 
-/// What is wrong with a value, and whether that is all.
+/// The violations of a value, and whether there may be more.
 #[derive(Debug)]
 pub struct Verdict {
     pub violations: Vec<Violation>,
-    /// The shape is so wrong that the rules were not asked.
+    /// The value does not have the types of its schema, so the rules were not run.
     pub rules_were_skipped: bool,
 }

@@ -1,8 +1,9 @@
 //! The Go structs behind the built-in kinds: what an object is read into, and so how it is printed again.
 //!
-//! A schema does not say what Go does with a zero value: `hostNetwork: false` disappears and `automountServiceAccountToken:
-//! false` stays, because one is a `bool` and the other a `*bool`. The table is printed from the types themselves, by
-//! reflection on k8s.io/api v0.36; a test holds its fields against those of `schemas.json`.
+//! A schema does not say what Go does with a zero value: `hostNetwork: false` disappears and
+//! `automountServiceAccountToken: false` stays, because one is a `bool` and the other a `*bool`. The table is printed
+//! from the types themselves, by reflection on k8s.io/api v0.36; a test holds its fields against those of
+//! `schemas.json`.
 use std::{collections::HashMap, sync::LazyLock};
 
 use serde_json::{Map, Value, json};
@@ -156,7 +157,7 @@ impl Type {
         }
     }
 
-    /// What Go prints for a value that nobody set.
+    /// What Go prints for a value that is not set.
     pub fn zero(&self) -> Value {
         match &self.is {
             Is::Struct => Value::Object(zero_fields(&self.name)),
@@ -197,7 +198,7 @@ fn basic(name: &str) -> Is {
     }
 }
 
-/// A value that Go does not tell from one that nobody set.
+/// A value that Go does not distinguish from an absent one.
 pub fn is_zero(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,

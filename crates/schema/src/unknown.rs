@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::{check::join, node::Node};
 
-/// What every object has beside its own fields; the API server itself looks after these.
+/// The fields of every object; the API server checks them itself.
 const OBJECT_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// Drops them, and names them.

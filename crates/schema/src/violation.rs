@@ -20,7 +20,7 @@ pub enum Cause {
     TooMany,
     /// The value is not one of the listed ones.
     Unsupported,
-    /// Two entries of a list share the key that must tell them apart.
+    /// Two entries of a list have the same key.
     Duplicate,
     /// A field that may not be set here is.
     Forbidden,

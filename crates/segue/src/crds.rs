@@ -8,29 +8,29 @@ use serde_json::{Value, json};
 
 use crate::{
     output::{self, Answer, Error},
-    verbs::{self, Reach},
+    verbs::{self, Connection},
 };
 
-/// Print the CRDs of the kinds that Segue serves, or look which a cluster has.
+/// Print the CRDs of Segue's kinds, or check those of a cluster
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
-  segue crds | segue apply -f -             install all of them
-  segue crds --kind ModelDeployment         one of them
-  segue crds -o json                        all of them, as one List
-  segue crds --check                        what a cluster has, and what that would drop; writes nothing
+  segue crds | segue apply -f -
+  segue crds --kind ModelDeployment
+  segue crds -o json
+  segue crds --check
 
-A CRD may belong to somebody else: look with --check before you apply over it. Exit code 1 of --check: a kind is missing, or
-its CRD would drop or refuse something of ours.")]
+Check before you apply over a CRD of another operator. Exit code 1 of --check: a CRD is missing, or would drop or refuse \
+fields that Segue uses.")]
 pub(crate) struct Args {
-    /// Only this kind; kind, plural and short name are all understood
+    /// Print only this kind, given as kind, plural, singular or short name
     #[arg(long, value_name = "KIND")]
     kind: Option<String>,
-    /// Ask a cluster which it has, whose they are, and what they would drop
+    /// Check which CRDs a cluster has, who wrote them, and which fields they would drop
     #[arg(long)]
     check: bool,
     #[command(flatten)]
-    reach: Reach,
-    /// As YAML documents or as one JSON List; with --check, for people or as JSON
+    connection: Connection,
+    /// The output format: YAML documents or one JSON List; with --check, text or JSON
     #[arg(short, long, value_enum, default_value = "yaml")]
     output: Format,
 }
@@ -42,14 +42,14 @@ enum Format {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
-    let Args { kind, check, reach, output } = args;
+    let Args { kind, check, connection, output } = args;
     let kinds: Vec<&'static Kind> = match kind {
         Some(name) => vec![find(name)?],
         None => KINDS.into(),
     };
     if *check {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let found = runtime.block_on(look(reach, &kinds))?;
+        let found = runtime.block_on(look(connection, &kinds))?;
         return report(&found, *output);
     }
     let crds: Vec<Value> = kinds.iter().map(|kind| kind.crd()).collect();
@@ -88,13 +88,13 @@ struct Found {
     lacks: Vec<String>,
 }
 
-async fn look(reach: &Reach, kinds: &[&'static Kind]) -> Result<Vec<Found>, Error> {
-    let client: Client = verbs::connect(reach).await?.client;
+async fn look(connection: &Connection, kinds: &[&'static Kind]) -> Result<Vec<Found>, Error> {
+    let client: Client = verbs::connect(connection).await?.client;
     let api: Api<CustomResourceDefinition> = Api::all(client);
     let mut found = Vec::new();
     for kind in kinds {
         let name = kind.crd_name();
-        let crd = api.get_opt(&name).await.map_err(|error| Error::up("look at the CRDs", &error))?;
+        let crd = api.get_opt(&name).await.map_err(|error| Error::failed_to("look at the CRDs", &error))?;
         found.push(match crd {
             None => Found { name, installed: false, writers: BTreeSet::new(), lacks: Vec::new() },
             Some(crd) => {

@@ -1,27 +1,26 @@
 //! The command line: it reads what a person wants, calls the crate that knows, and prints the answer.
 
+mod admission;
 mod crds;
 mod demo;
-mod doors;
-mod furnish;
-mod log;
-mod machine;
+mod embedded;
+mod logging;
 mod manifest;
 mod manifests;
 mod model_server;
-mod node_logs;
-mod numbers;
 mod operator;
-mod others;
 mod output;
-mod outside;
 mod plan;
-mod selection;
+#[cfg(test)]
+mod sentences;
 mod signals;
+/// A kind that has what every kind has. The tests of the controllers run it.
+#[cfg(test)]
+#[path = "../../controllers/tests/toy/note/mod.rs"]
+mod toy;
 mod up;
 mod validate;
 mod verbs;
-mod webhook;
 
 use std::process::ExitCode;
 
@@ -32,7 +31,9 @@ use clap::{Parser, Subcommand};
 #[command(
     version,
     about,
-    after_help = "Exit codes: 0 done, 1 refused (the answer is no), 2 it could not be asked."
+    max_term_width = 120,
+    after_help = "Examples:\n  segue demo\n  segue up\n  segue apply -f service.yaml\n  segue why modeldeployment/chat\n\n\
+                  Exit codes: 0 done, 1 refused, 2 failed (wrong arguments, or no answer from the API)."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -52,11 +53,18 @@ enum Command {
     History(verbs::rollout::history::Args),
     Undo(verbs::rollout::undo::Args),
     Restart(verbs::rollout::restart::Args),
-    Retry(verbs::rollout::retry::Args),
-    /// Hold an update where it is
-    Pause(verbs::rollout::hold::Args),
-    /// Let an update go on that was held
-    Resume(verbs::rollout::hold::Args),
+    /// End the pause of a rollout
+    Promote(verbs::rollout::request::Args),
+    /// Take a rollout back, and keep its version from being tried again
+    Abort(verbs::rollout::request::Args),
+    /// Try a failed or aborted rollout, or failed groups, again
+    Retry(verbs::rollout::request::Args),
+    /// Pause the rollout of an object
+    #[command(after_help = verbs::rollout::pause::PAUSE_HELP)]
+    Pause(verbs::rollout::pause::Args),
+    /// Resume a paused rollout
+    #[command(after_help = verbs::rollout::pause::RESUME_HELP)]
+    Resume(verbs::rollout::pause::Args),
     Adopt(verbs::adopt::Args),
     Plan(plan::Args),
     Validate(validate::Args),
@@ -83,9 +91,11 @@ fn main() -> ExitCode {
         Command::History(args) => verbs::rollout::history::run(&args),
         Command::Undo(args) => verbs::rollout::undo::run(&args),
         Command::Restart(args) => verbs::rollout::restart::run(&args),
-        Command::Retry(args) => verbs::rollout::retry::run(&args),
-        Command::Pause(args) => verbs::rollout::hold::pause(&args),
-        Command::Resume(args) => verbs::rollout::hold::resume(&args),
+        Command::Promote(args) => verbs::rollout::request::run("promote", &args),
+        Command::Abort(args) => verbs::rollout::request::run("abort", &args),
+        Command::Retry(args) => verbs::rollout::request::run("retry", &args),
+        Command::Pause(args) => verbs::rollout::pause::pause(&args),
+        Command::Resume(args) => verbs::rollout::pause::resume(&args),
         Command::Adopt(args) => verbs::adopt::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Validate(args) => validate::run(&args),

@@ -12,7 +12,7 @@ use crate::{
     signals::Signals,
 };
 
-/// Serve a model that is none: for demonstrations, examples and tests
+/// Serve a simulated model, for demonstrations, examples and tests
 #[derive(ClapArgs)]
 #[command(
     disable_version_flag = true,
@@ -22,38 +22,37 @@ use crate::{
   segue model-server --join $LWS_LEADER_ADDRESS:8000
   segue model-server --decode pd-0-decode:8000 --protocol 2
 
-Listens on $POD_IP, or on 127.0.0.1 without one. /ready says 503 while it loads; /v1/completions answers with the
-version, with ?stream=N as N events, with ?status=500 as an error; /stats counts. With --join it is the worker of a group: ready
-once its leader has taken it up, which counts it as a member, and at an end when its leader is. With --decode it is a prefill: each
-request is answered by one of the decodes, the next one where one is away or speaks another --protocol, and with 503 where
-none is left. On SIGTERM it refuses new connections, finishes what it has and ends."
+Listens on $POD_IP, or on 127.0.0.1. /ready returns 503 while it loads; /v1/completions returns the version, with ?stream=N \
+as N events, with ?status=500 as an error; /stats returns counts. With --join it is ready once its leader has registered it, \
+and exits with its leader. With --decode each request goes to the next decode server that is up and has the same protocol; \
+without one the response is 503. On SIGTERM it refuses new connections, finishes its requests and exits."
 )]
 pub(crate) struct Args {
-    /// What it says it is
+    /// The version in its responses
     #[arg(long, value_name = "NAME", default_value = "v1")]
     version: String,
-    /// How long it loads before it is ready
+    /// The seconds that it loads before it is ready
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     load_seconds: u64,
-    /// How long an answer takes, or its first token
+    /// The latency of a response, or of its first token
     #[arg(long, value_name = "MILLIS", default_value_t = 20)]
     latency_millis: u64,
     /// The time between two tokens
     #[arg(long, value_name = "MILLIS", default_value_t = 200)]
     token_gap_millis: u64,
-    /// The port; 0 takes any that is free
+    /// The port; 0 takes a free one
     #[arg(long, default_value_t = 8000)]
     port: u16,
-    /// Keep its counts in a file of its own in this directory, which outlives it
+    /// Write request counts into a file in this directory
     #[arg(long, value_name = "DIR")]
     counts: Option<PathBuf>,
-    /// The leader to join, if this is a worker of a group
+    /// The leader to join, for a worker of a group
     #[arg(long, value_name = "HOST:PORT")]
     join: Option<String>,
-    /// A decode that answers what this prefill takes, or a name for many; may be given again
+    /// The decode server that this prefill server forwards to; may be repeated
     #[arg(long = "decode", value_name = "HOST:PORT")]
     decodes: Vec<String>,
-    /// What prefill and decode speak with each other; those of another protocol are refused
+    /// The protocol between prefill and decode; servers of another one are refused
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     protocol: u32,
 }
@@ -79,19 +78,21 @@ pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
 async fn serve(settings: sample::Settings) -> Result<Answer, Error> {
     let mut signals = Signals::listen()?;
     let version = settings.version.clone();
-    let failed = |error: sample::Error| Error::up("serve", &error);
+    let failed = |error: sample::Error| Error::failed_to("serve", &error);
     let server = sample::Server::bind(settings).await.map_err(failed)?;
     eprintln!("{version} listens on http://{}", server.address());
-    let counts = server.serve(signals.told_to_stop()).await.map_err(failed)?;
-    eprintln!("{version} answered {} requests and ends", counts.requests);
+    let counts = server.serve(signals.stopped()).await.map_err(failed)?;
+    eprintln!("{version} answered {} requests and exits", counts.requests);
     Ok(Answer::Yes)
 }
 
 /// The pod's address, so that each of many pods on one machine can have the port.
 fn address(pod: Option<&str>) -> Result<IpAddr, Error> {
     let Some(pod) = pod.filter(|pod| !pod.is_empty()) else { return Ok(Ipv4Addr::LOCALHOST.into()) };
-    pod.parse()
-        .map_err(|_| Error::Up { what: "serve", why: format!("POD_IP is {pod:?}, which is no address") })
+    pod.parse().map_err(|_| Error::FailedTo {
+        what: "serve",
+        why: format!("POD_IP is {pod}, which is not an IP address"),
+    })
 }
 
 /// A file that no other process has: also not the one that this one replaces in its pod.

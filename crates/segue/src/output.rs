@@ -1,4 +1,4 @@
-//! How answers leave: as text for people, as JSON for programs.
+//! Output: text for people, JSON for programs.
 
 use std::io::{self, Write};
 
@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-/// Why a question could not be asked.
+/// Why a command has no answer: exit code 2.
 #[derive(Debug, Error)]
 pub(crate) enum Error {
     #[error("failed to read {file}: {source}")]
@@ -15,65 +15,65 @@ pub(crate) enum Error {
     Yaml { file: String, message: String },
     #[error("{file} holds no manifest")]
     Empty { file: String },
-    #[error("failed to write the answer: {0}")]
+    #[error("failed to write the output: {0}")]
     Write(#[from] io::Error),
     #[error("failed to print as {format}: {message}")]
     Print { format: &'static str, message: String },
-    #[error("unknown kind {given:?}; there are: {known}")]
+    #[error("unknown kind {given}; allowed are: {known}")]
     UnknownKind { given: String, known: String },
     #[error("{0}")]
     NoPlan(String),
-    #[error("there is no home directory to keep the state in; name one with --directory")]
+    #[error("no home directory for the state; name a directory with --directory")]
     NoDirectory,
     #[error(
-        "the demonstration needs Linux: pods are processes that are kept by /proc, each with an address of 127.0.0.0/8"
+        "segue demo needs Linux: it finds the processes of pods in /proc, and gives each pod an address of 127.0.0.0/8"
     )]
     NotLinux,
-    #[error("told to stop before the end; everything was ended")]
+    #[error("stopped by a signal; all processes have ended")]
     Interrupted,
     #[error(
-        "failed to use the kubeconfig {origin}: {why}; start a server with `segue up`, or name a kubeconfig with --kubeconfig"
+        "failed to use the kubeconfig {origin}: {why}\n  start a server with `segue up`, or name a kubeconfig with --kubeconfig"
     )]
     Kubeconfig { origin: String, why: String },
     #[error(
-        "no answer from {server} ({why}), which the kubeconfig {origin} names; start a server with `segue up`, or name \
-         another kubeconfig with --kubeconfig"
+        "no answer from {server} of the kubeconfig {origin}: {why}\n  start a server with `segue up`, or name another \
+         kubeconfig with --kubeconfig"
     )]
     NoServer { server: String, origin: String, why: String },
     #[error("{0}")]
-    CouldNotAsk(String),
+    Failed(String),
     #[error("failed to {what}: {why}")]
-    Up { what: &'static str, why: String },
+    FailedTo { what: &'static str, why: String },
 }
 
 impl Error {
-    /// Something that must run did not start or stop; with everything that led there.
-    pub(crate) fn up(what: &'static str, error: &dyn std::error::Error) -> Self {
+    /// Returns the error of an action, with all its causes.
+    pub(crate) fn failed_to(what: &'static str, error: &dyn std::error::Error) -> Self {
         let mut why = error.to_string();
         let mut cause = error.source();
         while let Some(error) = cause {
             why += &format!(": {error}");
             cause = error.source();
         }
-        Self::Up { what, why }
+        Self::FailedTo { what, why }
     }
 }
 
-/// The answer to a yes-or-no question; it becomes the exit code.
+/// The answer of a command, as its exit code: 0 for yes, 1 for no.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Yes,
     No,
 }
 
-/// For people or for programs.
+/// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     Table,
     Json,
 }
 
-/// What became of several objects: for people as it happens, for programs as one list at the end.
+/// The results for several objects: for people one by one, for programs one list at the end.
 #[derive(Debug)]
 pub(crate) struct Report {
     format: Format,
@@ -96,7 +96,15 @@ impl Report {
         }
     }
 
-    /// On standard error in any case; `details` are for programs.
+    /// Prints what an object's controller answered.
+    pub(crate) fn answered(&mut self, object: &str, message: &str) -> Result<(), Error> {
+        match self.format {
+            Format::Table => print(&format!("{object}: {message}\n")),
+            Format::Json => self.done(object, message, ""),
+        }
+    }
+
+    /// Prints a refusal on standard error. `details` are for programs.
     pub(crate) fn refused(&mut self, object: &str, why: &str, details: &Value) {
         eprintln!("error: {object}: {why}");
         self.refused = true;
@@ -115,7 +123,7 @@ impl Report {
     }
 }
 
-/// Prints at once, and treats a reader that has seen enough (`| head`) as content.
+/// Prints and flushes. A reader that has closed the pipe (`| head`) is no error.
 pub(crate) fn print(text: &str) -> Result<(), Error> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -124,7 +132,7 @@ pub(crate) fn print(text: &str) -> Result<(), Error> {
     }
 }
 
-/// Prints what comes bit by bit, at once; says whether there is still a reader.
+/// Prints and flushes. Returns whether there is still a reader.
 pub(crate) fn pass_on(bytes: &[u8]) -> Result<bool, Error> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {

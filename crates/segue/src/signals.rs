@@ -1,10 +1,10 @@
-//! Being told to stop.
+//! The signals that stop a process.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The ways to be told to stop, heard from when this is made.
+/// SIGINT and SIGTERM, from when this is made.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -15,7 +15,7 @@ impl Signals {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
-    pub(crate) async fn told_to_stop(&mut self) {
+    pub(crate) async fn stopped(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}

@@ -4,50 +4,55 @@ use clap::Args as ClapArgs;
 use serde_json::json;
 
 use crate::{
-    machine::{Machine, Settings},
+    embedded::{Embedded, Settings},
     output::{self, Answer, Error, Format},
     signals::Signals,
 };
 
-/// Run everything on this machine: a Kubernetes API, a node that runs pods as processes, a gateway.
+/// Run a Kubernetes API, the controllers, a node and a gateway on this machine, in one process
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   segue up
   segue up --directory /tmp/try --port 6443
   kubectl --kubeconfig ~/.local/state/segue/kubeconfig get leaderworkersets
 
-Listens on loopback only. A pod's command runs as a process of this machine, as the user who started segue, without
-isolation; it ends when segue ends. The state stays in the directory.")]
+Listens on loopback only. The commands of pods run as processes of this machine, as the user who started segue, without \
+isolation and without images; they end when segue ends. The state stays in the directory.")]
 pub(crate) struct Args {
-    /// Where the state is kept; by default `segue` below the state directory of XDG, or ~/.local/state
+    /// The directory of the state [default: `$XDG_STATE_HOME/segue`, or `~/.local/state/segue`]
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
-    /// The port on 127.0.0.1; 0 takes any that is free
+    /// The port of the API on 127.0.0.1; 0 takes a free one
     #[arg(long, default_value_t = 0)]
     port: u16,
+    /// Give every pod a network of its own, so that pods may listen on the same port; needs root
+    #[arg(long)]
+    pod_networks: bool,
+    /// The output format of the first lines
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
-    let Args { directory, port, output } = args;
+    let Args { directory, port, pod_networks, output } = args;
     let directory = directory.clone().or_else(default_directory).ok_or(Error::NoDirectory)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(directory, *port, *output))
+    let settings = Settings { pod_networks: *pod_networks, ..Settings::new(directory, *port) };
+    runtime.block_on(serve(settings, *output))
 }
 
 pub(crate) fn default_directory() -> Option<PathBuf> {
-    let state = env::var_os("XDG_STATE_HOME").map(PathBuf::from);
+    let state = env::var_os("XDG_STATE_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
     let home = || env::home_dir().map(|home| home.join(".local/state"));
     state.or_else(home).map(|state| state.join("segue"))
 }
 
-async fn serve(directory: PathBuf, port: u16, format: Format) -> Result<Answer, Error> {
+async fn serve(settings: Settings, format: Format) -> Result<Answer, Error> {
     let mut signals = Signals::listen()?;
-    let mut machine = Machine::start(Settings::new(directory, port)).await?;
+    let mut machine = Embedded::start(settings).await?;
     let ended = match announce(&machine, format) {
         Ok(()) => tokio::select! {
-            () = signals.told_to_stop() => Ok(()),
+            () = signals.stopped() => Ok(()),
             error = machine.failed() => Err(error),
         },
         Err(error) => Err(error),
@@ -56,12 +61,11 @@ async fn serve(directory: PathBuf, port: u16, format: Format) -> Result<Answer, 
     ended.and(stopped).map(|()| Answer::Yes)
 }
 
-fn announce(machine: &Machine, format: Format) -> Result<(), Error> {
+fn announce(machine: &Embedded, format: Format) -> Result<(), Error> {
     let (address, kubeconfig) = (machine.address, machine.kubeconfig.display());
     if let Some(cut) = &machine.cut {
         eprintln!(
-            "note: the last write before the stop was not finished and not acknowledged; {} bytes at the end of {} were \
-             dropped",
+            "note: the last write before the stop was unfinished and unacknowledged; {} bytes at the end of {} were dropped",
             cut.bytes, cut.file
         );
     }
@@ -71,10 +75,10 @@ fn announce(machine: &Machine, format: Format) -> Result<(), Error> {
             output::print(&format!("{line}\n"))
         }
         Format::Table => output::print(&format!(
-            "A Kubernetes API, a node and a gateway, for this machine alone: https://{address}\n\
-             Real: the processes of pods and their sockets. Not real: images, isolation, more than one node.\n\
+            "Kubernetes API, node and gateway of this machine: https://{address}\n\
+             Pods run as real processes with real sockets, without images, isolation or a second node.\n\
              \n  kubectl --kubeconfig {kubeconfig} get namespaces\n\
-             \nCtrl-C ends it and its pods; the state stays.\n"
+             \nCtrl-C stops it and its pods; the state stays.\n"
         )),
     }
 }

@@ -7,18 +7,19 @@ use crate::{
     output::{self, Answer, Error, Format},
 };
 
-/// Judge manifests as admission would, without a cluster.
+/// Validate manifests as admission does, without a cluster
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   segue validate -f service.yaml
   cat *.yaml | segue validate -f -
   segue validate -f service.yaml -o json
 
-Exit code 1 when a manifest is refused.")]
+Exit codes: 0 all accepted, 1 a manifest is refused, 2 a file cannot be read.")]
 pub(crate) struct Args {
-    /// A file of manifests, or - for standard input; may be given more than once
+    /// A file of manifests, or - for standard input; may be repeated
     #[arg(short, long = "file", value_name = "FILE", required = true)]
     file: Vec<String>,
+    /// The output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 const PURE: [(&str, &[&str]); 3] = [
     ("planner", &[]),
     ("schema", &["kube-cel", "regex", "serde_json", "thiserror"]),
-    ("api", &["schema", "k8s-openapi", "schemars", "serde", "serde_json", "thiserror"]),
+    ("api", &["schema", "k8s-openapi", "schemars", "serde", "serde-saphyr", "serde_json", "thiserror"]),
 ];
 
 /// The names in the `[dependencies]` table of a manifest.
@@ -38,6 +38,13 @@ fn nothing_that_ships_depends_on_the_test_bed() {
         let shipped = dependencies(&support::read(&manifest));
         assert!(!shipped.contains(&"testbed".to_owned()), "{manifest}");
     }
+}
+
+/// The node runs pods for any API server, and reaches it through a client alone.
+#[test]
+fn the_node_depends_on_no_api_server() {
+    let shipped = dependencies(&support::read("crates/node/Cargo.toml"));
+    assert!(!shipped.contains(&"apiserver".to_owned()), "{shipped:?}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn with_input(arguments: &[&str], input: &str) -> std::process::Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_segue"))
@@ -92,7 +92,7 @@ fn what_cannot_be_read_is_said_and_exits_with_two() {
         (vec!["validate", "-f", "no-such-file.yaml"], "", "no-such-file.yaml"),
         (vec!["validate", "-f", "-"], "a: [1", "YAML"),
         (vec!["validate", "-f", "-"], "", "holds no manifest"),
-        (vec!["crds", "--kind", "Pod"], "", "unknown kind \"Pod\"; there are: "),
+        (vec!["crds", "--kind", "Pod"], "", "unknown kind Pod; allowed are: "),
         (vec!["plan", "-f", "-"], "kind: List\nitems: []", "holds no manifest"),
         (vec!["nonsense"], "", "unrecognized subcommand"),
     ] {
@@ -126,8 +126,8 @@ fn several_manifests_are_judged_one_by_one() {
 fn the_seeds_example_is_rehearsed() {
     let example = "examples/rayservice-incremental-upgrade/rayservice.yaml";
     let table = support::stdout(&support::segue(&["plan", "-f", example]));
-    assert!(table.contains("surge 20%, step 5%, every 10s"), "{table}");
-    assert!(table.ends_with("300s in all, peak 120% of the capacity\n"), "{table}");
+    assert!(table.contains("surge 20%, step 5%, every 10 s"), "{table}");
+    assert!(table.ends_with("300 s in total, peak 120% of the capacity\n"), "{table}");
     let output = support::segue(&["plan", "-f", example, "-o", "json"]);
     let moments: Value = serde_json::from_slice(&output.stdout).unwrap();
     let moments = moments.as_array().unwrap();
@@ -142,16 +142,16 @@ fn the_seeds_example_is_rehearsed() {
     assert_eq!((&last["new"]["weight"], &last["old"]["capacity"]), (&Value::from(100), &Value::from(0)));
 }
 
-/// (old units, new units, new traffic) of a plan.
+/// (old replicas, new replicas, new traffic) of a plan; without a split of traffic, 100.
 fn rows(arguments: &[&str]) -> Vec<(i64, i64, i64)> {
     let mut all = vec!["plan", "-o", "json"];
     all.extend(arguments);
     let output = support::segue(&all);
-    assert!(output.status.success(), "{}", support::stderr(&output));
     let rows: Value = serde_json::from_slice(&output.stdout).unwrap();
     let number = |value: &Value| value.as_i64().unwrap();
     let row = |row: &Value| {
-        (number(&row["old"]["units"]), number(&row["new"]["units"]), number(&row["new"]["weight"]))
+        let weight = row["new"]["weight"].as_i64().unwrap_or(100);
+        (number(&row["old"]["replicas"]), number(&row["new"]["replicas"]), weight)
     };
     rows.as_array().unwrap().iter().map(row).collect()
 }
@@ -159,7 +159,7 @@ fn rows(arguments: &[&str]) -> Vec<(i64, i64, i64)> {
 #[test]
 fn every_strategy_of_a_model_service_is_rehearsed_within_its_room() {
     let folder = "examples/backendai-model-service-deployment";
-    for (file, most) in [("rolling", 5), ("canary", 5), ("blue-green", 8)] {
+    for (file, most) in [("rolling", 5), ("incremental", 5), ("canary", 5), ("blue-green", 8)] {
         let rows = rows(&["-f", &format!("{folder}/{file}.yaml")]);
         assert!(rows.iter().all(|(old, new, _)| old + new <= most), "{file}: {rows:?}");
         assert!(rows.windows(2).all(|pair| pair[0].2 <= pair[1].2), "{file}: {rows:?}");
@@ -205,11 +205,14 @@ fn servings_without_steps_are_rehearsed_as_they_are_replaced() {
         "{type: ServingGroupRollingUpdate, rollingUpdateConfiguration: {maxUnavailable: 0, maxSurge: 1}}",
     );
     assert!(by_groups.contains("3 groups, 1 more and 0 fewer allowed"), "{by_groups}");
-    assert!(by_groups.contains("peak 4 units") && by_groups.contains("unit 3 is"), "{by_groups}");
+    assert!(by_groups.contains("peak 4 replicas") && by_groups.contains("surge group 3"), "{by_groups}");
     let by_roles = served("{type: RoleRollingUpdate}");
-    assert!(by_roles.contains("peak 12 units"), "{by_roles}");
+    assert!(by_roles.contains("peak 12 replicas"), "{by_roles}");
     for role in ["prefill", "decode"] {
-        assert!(by_roles.contains(&format!("role {role} of every group: all 2 units serve")), "{by_roles}");
+        assert!(
+            by_roles.contains(&format!("role {role} of every group: every replica serves")),
+            "{by_roles}"
+        );
     }
     assert!(by_roles.contains("the scheduler `volcano`"), "{by_roles}");
 }
@@ -226,7 +229,7 @@ fn a_rollback_is_rehearsed_too() {
 fn the_table_names_the_peak_of_each_resource_with_accelerators_first() {
     let example = "examples/backendai-model-service-deployment/rolling.yaml";
     let table = support::stdout(&support::segue(&["plan", "-f", example]));
-    let peak = table.split("peak 5 units").nth(1).unwrap();
+    let peak = table.split("peak 5 replicas").nth(1).unwrap();
     let lines: Vec<&str> = peak.lines().skip(1).take(3).map(str::trim).collect();
     assert_eq!(lines, ["nvidia.com/gpu: 5", "cpu: 20", "memory: 80Gi"], "{table}");
     assert!(table.contains("faster: ") && table.contains("smaller: "), "{table}");
@@ -236,25 +239,162 @@ fn the_table_names_the_peak_of_each_resource_with_accelerators_first() {
 fn the_same_workload_is_no_new_version() {
     let example = "examples/backendai-model-service-deployment/rolling.yaml";
     let output = support::segue(&["plan", "-f", example, "--from", example]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(support::stderr(&output).contains("there is no new version"));
+    assert_eq!(output.status.code(), Some(0));
+    assert!(support::stdout(&output).contains("there is no new version"));
+}
+
+/// What the controllers read as the same is the same here, and what they roll is rolled here.
+#[test]
+fn a_plan_reads_a_spec_as_the_controllers_do() {
+    let set = |changes: &dyn Fn(&mut Value)| {
+        let text = support::read("examples/lws-startup-policy/leaderworkerset.yaml");
+        let mut set: Value = serde_saphyr::from_str(&text).unwrap();
+        changes(&mut set);
+        set.to_string()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let old = folder.path().join("old.json");
+    let planned = |before: &str, after: &str| {
+        std::fs::write(&old, before).unwrap();
+        let output = with_input(&["plan", "-f", "-", "--from", old.to_str().unwrap()], after);
+        assert_eq!(output.status.code(), Some(0), "{}", support::stderr(&output));
+        !support::stdout(&output).contains("there is no new revision")
+    };
+    let cpu = |amount: &'static str| {
+        set(&move |set| {
+            let template = &mut set["spec"]["leaderWorkerTemplate"]["workerTemplate"];
+            template["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": amount}});
+        })
+    };
+    assert!(!planned(&cpu("0.5"), &cpu("500m")), "two texts of one amount");
+    assert!(planned(&cpu("0.5"), &cpu("501m")));
+    let unique = set(&|set| set["spec"]["networkConfig"] = json!({"subdomainPolicy": "UniquePerReplica"}));
+    assert!(planned(&set(&|_| ()), &unique), "pods get other names");
+}
+
+#[test]
+fn each_manifest_is_planned_from_the_one_of_the_same_object() {
+    let set = |name: &str, image: &str| {
+        json!({
+            "apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": {"name": name},
+            "spec": {"replicas": 1, "leaderWorkerTemplate": {"size": 1, "workerTemplate": {"spec": {
+                "containers": [{"name": "c", "image": image}],
+            }}}},
+        })
+        .to_string()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let old = folder.path().join("old.yaml");
+    std::fs::write(&old, format!("{}\n---\n{}\n", set("a", "one"), set("b", "one"))).unwrap();
+    let new = format!("{}\n---\n{}\n---\n{}\n", set("b", "two"), set("a", "one"), set("c", "one"));
+    let output = with_input(&["plan", "-f", "-", "--from", old.to_str().unwrap()], &new);
+    let said = support::stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("LeaderWorkerSet b: 1 group,"), "{said}");
+    assert!(said.contains("LeaderWorkerSet a: template and network are the same"), "{said}");
+    assert!(said.contains("LeaderWorkerSet c: not in the old manifests"), "{said}");
+}
+
+/// A file of a service has what is beside it, too, and a new version may come with another number of replicas.
+#[test]
+fn a_plan_passes_over_what_nothing_upgrades_and_says_what_else_changes() {
+    let folder = "examples/modelserving-role-upgrade-order";
+    let output = support::segue(&["plan", "-f", &format!("{folder}/processes.yaml")]);
+    let said = support::stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}{}", support::stderr(&output));
+    assert!(said.contains("Service pd: this kind is not upgraded in steps"), "{said}");
+    let old = support::read("examples/backendai-model-service-deployment/rolling.yaml");
+    let new = old.replace("replicas: 4", "replicas: 6").replace("image: ", "image: other/");
+    assert_ne!(new, old);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("old.yaml");
+    std::fs::write(&file, old).unwrap();
+    let output = with_input(&["plan", "-f", "-", "--from", file.to_str().unwrap()], &new);
+    let said = support::stderr(&output);
+    assert!(said.contains("replicas change from 4 to 6"), "{said}{}", support::stdout(&output));
+}
+
+/// What is accepted and not acted on is said, and the exit code says that the plan is not what happens.
+#[test]
+fn a_plan_says_what_is_not_acted_on() {
+    let folder = "examples/backendai-model-service-deployment";
+    let output = support::segue(&["plan", "-f", &format!("{folder}/canary.yaml")]);
+    let said = support::stderr(&output);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.starts_with("not acted on: ") && said.contains("analysis.bakeSeconds"), "{said}");
+    let output = support::segue(&["plan", "-f", &format!("{folder}/rolling.yaml")]);
+    assert_eq!((output.status.code(), support::stderr(&output).as_str()), (Some(0), ""));
+    let ray = support::segue(&["plan", "-f", "examples/rayservice-incremental-upgrade/rayservice.yaml"]);
+    assert_eq!((ray.status.code(), support::stderr(&ray).as_str()), (Some(0), ""));
+    let roles = support::read(&format!("{folder}/rolling.yaml"));
+    let roles = roles.replace(
+        "type: Rolling\n    rolling:\n      maxSurge: 25%\n      maxUnavailable: 0",
+        "type: InPlace",
+    );
+    let output = with_input(&["plan", "-f", "-"], &roles);
+    assert_eq!(output.status.code(), Some(1));
+    let said = support::stdout(&output);
+    assert!(said.contains("the strategy InPlace is not served yet; use another one"), "{said}");
+    assert_eq!(support::stderr(&output), "", "it is said once");
+}
+
+/// What the review of a kind warns of as without effect is no less without effect in a plan.
+#[test]
+fn a_plan_says_what_is_not_acted_on_of_sets_and_servings() {
+    let told = |manifest: &Value| {
+        let output = with_input(&["plan", "-f", "-"], &manifest.to_string());
+        assert!(support::stdout(&output).contains("BECAUSE"), "the steps are shown: {output:?}");
+        let said = support::stderr(&output).lines().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(output.status.code(), Some(i32::from(!said.is_empty())), "{said:?}");
+        said
+    };
+    let pods = json!({"spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let mut set = json!({
+        "apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": {"name": "x"},
+        "spec": {"replicas": 2, "leaderWorkerTemplate": {"size": 1, "workerTemplate": pods}},
+    });
+    assert_eq!(told(&set), [""; 0]);
+    set["spec"]["scheduling"] = json!({"policy": "gang"});
+    set["spec"]["groupReplacementPolicy"] = json!("Immediate");
+    let title = "not acted on: LeaderWorkerSet x: spec";
+    assert_eq!(
+        told(&set),
+        [
+            format!("{title}.scheduling: pods of a group are scheduled one by one"),
+            format!("{title}.groupReplacementPolicy: Immediate: a group starts when the one before is gone"),
+        ]
+    );
+    let mut serving = json!({
+        "apiVersion": "workload.serving.volcano.sh/v1alpha1", "kind": "ModelServing", "metadata": {"name": "pd"},
+        "spec": {"replicas": 2, "template": {
+            "roles": [{"name": "decode", "replicas": 1, "workerReplicas": 0, "entryTemplate": pods}],
+            "gangPolicy": {"minRoleReplicas": {"decode": 1}},
+        }},
+    });
+    assert_eq!(told(&serving), [""; 0], "Volcano places its pods");
+    serving["spec"]["schedulerName"] = json!("default-scheduler");
+    serving["spec"]["plugins"] = json!([{"name": "unheard-of", "type": "BuiltIn"}]);
+    let said = told(&serving);
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert!(said[0].contains("because schedulerName is not volcano"), "{said:?}");
+    assert!(said[1].contains("plugin unheard-of: unknown"), "{said:?}");
 }
 
 #[test]
 fn a_ray_service_that_nothing_upgrades_has_no_plan() {
     let example = "examples/rayservice-incremental-upgrade/rayservice.yaml";
     let output = support::segue(&["plan", "-f", example, "--from", example]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(support::stderr(&output).contains("there is no new cluster"));
+    assert_eq!(output.status.code(), Some(0));
+    assert!(support::stdout(&output).contains("there is no new cluster"));
     let manifest = support::read("examples/rayservice-incremental-upgrade/blue-green.yaml");
     let output = with_input(&["plan", "-f", "-"], &manifest.replace("type: NewCluster", "type: None"));
-    assert_eq!(output.status.code(), Some(2));
-    assert!(support::stderr(&output).contains("nothing is upgraded"), "{}", support::stderr(&output));
+    assert_eq!(output.status.code(), Some(0));
+    assert!(support::stdout(&output).contains("nothing is upgraded"), "{}", support::stdout(&output));
 }
 
 #[test]
 fn the_picture_in_the_readme_is_what_plan_draws() {
-    let example = "examples/rayservice-incremental-upgrade/rayservice.yaml";
+    let example = "examples/backendai-model-service-deployment/incremental.yaml";
     let drawn = support::stdout(&support::segue(&["plan", "-f", example, "-o", "svg"]));
     assert_eq!(drawn, support::read("docs/upgrade.svg"), "segue plan -f {example} -o svg > docs/upgrade.svg");
 }

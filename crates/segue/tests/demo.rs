@@ -98,7 +98,11 @@ fn assert_it_is_missed(protection: &str) {
     assert_eq!((&summary["good"], ended.code()), (&json!(false), Some(1)), "{summary:#}");
     // Failing is all that is different: what was counted is the same, and so is the end.
     assert_eq!((&summary["outcome"], &summary["peakPercent"]), (&json!("Promoted"), &json!(125)));
-    assert_eq!(summary["counts"]["disagreements"], json!([]));
+    let disagreements = summary["counts"]["disagreements"].as_array().unwrap();
+    // A server that is killed in the middle of its streams cannot write its last count down; the gateway always can.
+    let excused =
+        |said: &Value| protection == "drain" && said.as_str().unwrap().contains("the model servers counted");
+    assert!(disagreements.iter().all(excused), "{summary:#}");
     assert_nothing_is_left(&ended.temporary);
 }
 
@@ -131,7 +135,7 @@ fn without_the_settling_requests_go_where_nobody_serves_any_more() {
 /// Comes first by its name, so that it runs beside the others.
 #[test]
 fn a_demonstration_says_what_is_real_and_an_interrupt_at_any_time_leaves_nothing_behind() {
-    let moments = ["4 replicas of v1 start", "v2 is applied", "letting 1 unit go"];
+    let moments = ["4 replicas of v1 start", "v2 is applied", "scaling the current version to 3 replicas"];
     let interrupted = moments.map(|moment| thread::spawn(move || interrupt_at(moment)));
     for moment in interrupted {
         moment.join().unwrap();
@@ -143,7 +147,7 @@ fn interrupt_at(moment: &str) {
     let mut child = demo(&[], &temporary);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     let first = lines.next().unwrap();
-    assert!(first.starts_with("Real: ") && first.contains("Not real: "), "{first}");
+    assert!(first.starts_with("Real processes") && first.contains("a simulated model"), "{first}");
     assert!(lines.any(|line| line.contains(moment)));
     assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 1);
     support::interrupt(&child);
@@ -151,7 +155,7 @@ fn interrupt_at(moment: &str) {
     assert_nothing_is_left(&temporary);
     let mut said = String::new();
     child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(said.contains("told to stop before the end"), "{said}");
+    assert!(said.contains("stopped by a signal"), "{said}");
 }
 
 #[test]

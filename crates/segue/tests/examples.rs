@@ -32,12 +32,19 @@ fn every_example_is_accepted() {
     for folder in FOLDERS {
         let files = support::files(&format!("examples/{folder}"), ".yaml");
         assert!(!files.is_empty(), "{folder} has no example");
+        let mut judged = 0;
         for file in files {
-            fs::write(&manifests, ours(&file)).unwrap();
+            let manifest = ours(&file);
+            if manifest.trim().is_empty() {
+                continue;
+            }
+            judged += 1;
+            fs::write(&manifests, manifest).unwrap();
             let output = support::segue(&["validate", "-f", manifests.to_str().unwrap()]);
             let said = support::stdout(&output) + &support::stderr(&output);
             assert_eq!(output.status.code(), Some(0), "{file}: {said}");
             assert!(!said.contains("unknown field"), "{file}: {said}");
         }
+        assert!(judged > 0, "{folder} has no manifest of ours");
     }
 }

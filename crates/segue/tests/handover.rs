@@ -7,7 +7,7 @@ mod support;
 use std::{
     collections::BTreeMap,
     io::{Read, Write},
-    net::{Ipv4Addr, TcpListener, TcpStream},
+    net::TcpStream,
     time::Duration,
 };
 
@@ -16,7 +16,7 @@ use kube::{
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
 };
 use serde_json::{Value, json};
-use testbed::eventually;
+use testbed::{eventually, free_port};
 
 use self::support::up::Up;
 
@@ -38,7 +38,7 @@ enum Ready {
 impl Chat {
     async fn start() -> Self {
         let up = Up::start();
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let client = up.client().await;
         Self { up, port, client }
     }

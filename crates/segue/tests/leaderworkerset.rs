@@ -7,13 +7,13 @@ mod support;
 use std::{
     collections::BTreeMap,
     io::{Read, Write},
-    net::{Ipv4Addr, TcpListener, TcpStream},
+    net::TcpStream,
     time::Duration,
 };
 
 use jiff::Timestamp;
 use serde_json::Value;
-use testbed::eventually;
+use testbed::{eventually, free_port};
 
 use self::support::{
     pod::{address, is_ready, kill},
@@ -36,7 +36,7 @@ struct Chat {
 
 impl Chat {
     fn start() -> Self {
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let port = free_port();
         Self { up: Up::start(), port }
     }
 

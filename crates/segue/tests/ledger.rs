@@ -50,7 +50,7 @@ fn tests() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_row_names_a_test_a_deviation_or_an_issue() {
+fn every_row_names_a_test_or_a_deviation_or_is_not_done_yet() {
     let ledger = support::read("docs/seeds.md");
     let tests = tests();
     let (mut shown, mut deviations, mut open) = (0, 0, 0);
@@ -65,7 +65,8 @@ fn every_row_names_a_test_a_deviation_or_an_issue() {
             for name in test.iter().flat_map(|names| names.split(", ")).map(|name| name.trim_matches('`')) {
                 assert!(tests.contains(name), "{}: there is no test {name}", row.id);
             }
-            if answer.contains("not yet (#") {
+            let replaced = answer.strip_suffix("; not yet");
+            if answer == "not yet" || replaced.is_some_and(|reason| reason.starts_with("deviation: ")) {
                 open += 1;
             } else if reason.starts_with("deviation: ") {
                 deviations += 1;

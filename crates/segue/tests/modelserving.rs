@@ -7,13 +7,13 @@ mod support;
 use std::{
     collections::BTreeMap,
     io::{Read, Write},
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     time::Duration,
 };
 
-use gateway::load::{Client, Outcome, Tallied, Target};
+use gateway::load::{Client, Outcome, Target, Totals};
 use serde_json::Value;
-use testbed::eventually;
+use testbed::{eventually, free_port};
 use tokio::{
     sync::{oneshot, watch},
     task::{JoinHandle, JoinSet},
@@ -42,12 +42,12 @@ struct Pair {
 impl Pair {
     /// The first version, in service.
     async fn start() -> Self {
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let pair = Self { up: Up::start(), port };
         pair.apply("processes.yaml");
         pair.serves("v1").await;
         let answered = eventually("an answer", LIMIT, async || {
-            let (outcome, _) = pair.client(PATH).ask().await;
+            let (outcome, _) = pair.client(PATH).request().await;
             (outcome == Outcome::Ok).then_some(())
         });
         answered.await.unwrap();
@@ -178,21 +178,21 @@ impl Load {
         let mut asking = JoinSet::new();
         for client in [&by_gateway, &by_service] {
             let (client, told) = (client.clone(), told());
-            asking.spawn(async move { client.ask_steadily(10, told).await });
+            asking.spawn(async move { client.open_loop(10, told).await });
         }
         let (client, until) = (streams.clone(), told());
-        asking.spawn(async move { client.keep_asking(8, until).await });
+        asking.spawn(async move { client.closed_loop_until(8, until).await });
         let pairs = tokio::spawn(note_pairs(by_gateway.clone(), stopped.clone()));
         Self { by_gateway, by_service, streams, stop, asking, pairs }
     }
 
     /// So far: what was short, and what was a stream.
-    fn tallied(&self) -> [Tallied; 3] {
-        [&self.by_gateway, &self.by_service, &self.streams].map(Client::tallied)
+    fn totals(&self) -> [Totals; 3] {
+        [&self.by_gateway, &self.by_service, &self.streams].map(Client::totals)
     }
 
     fn ok(&self) -> u64 {
-        self.tallied().iter().map(|tallied| tallied.ok).sum()
+        self.totals().iter().map(|totals| totals.ok).sum()
     }
 
     /// Waits until so much more was answered: time has passed, and users were served in it.
@@ -205,7 +205,7 @@ impl Load {
         self.stop.send_replace(true);
         while self.asking.join_next().await.is_some() {}
         let pairs = (&mut self.pairs).await.unwrap();
-        println!("gateway, Service, streams: {:?}; pairs: {pairs:?}", self.tallied());
+        println!("gateway, Service, streams: {:?}; pairs: {pairs:?}", self.totals());
         pairs
     }
 }
@@ -214,7 +214,7 @@ impl Load {
 async fn note_pairs(client: Client, stopped: watch::Receiver<bool>) -> Pairs {
     let mut pairs = Pairs::new();
     while !*stopped.borrow() {
-        let (outcome, body) = client.ask().await;
+        let (outcome, body) = client.request().await;
         if outcome == Outcome::Ok {
             let answer: Value = serde_json::from_slice(&body).unwrap();
             let said = |field: &str| answer[field].as_str().unwrap().to_owned();
@@ -226,7 +226,7 @@ async fn note_pairs(client: Client, stopped: watch::Receiver<bool>) -> Pairs {
 
 /// What the platform lost, and what the servers answered with an error: by the gateway, by the Service, and of streams.
 fn troubles(load: &Load) -> [(u64, u64); 3] {
-    load.tallied().map(|tallied| (tallied.lost(), tallied.app_errors))
+    load.totals().map(|totals| (totals.lost(), totals.app_errors))
 }
 
 const NONE: [(u64, u64); 3] = [(0, 0); 3];
@@ -311,26 +311,26 @@ async fn a_decode_that_is_killed_costs_the_streams_that_it_has_begun(pair: &Pair
     let (streams, short) = (pair.client(LONG_STREAM), pair.client(PATH));
     let (stop, stopped) = oneshot::channel::<()>();
     let asked = streams.clone();
-    let asking = tokio::spawn(async move { asked.keep_asking(8, async { drop(stopped.await) }).await });
+    let asking = tokio::spawn(async move { asked.closed_loop_until(8, async { drop(stopped.await) }).await });
     let decode = &pair.pods()["decode-0"];
     let busy = async || (pair.stats(decode)["inFlight"] != 0).then_some(());
     eventually("a stream", LIMIT, busy).await.unwrap();
     // What it is asked later and has answered says that its streams have begun: each answer takes as long to begin.
     let direct = Client::new(pair.target(&decode["status"]["podIP"], PATH, true));
-    assert_eq!(direct.ask().await.0, Outcome::Ok);
+    assert_eq!(direct.request().await.0, Outcome::Ok);
     let begun = pair.stats(decode)["inFlight"].as_u64().unwrap();
     kill(decode);
     for _ in 0..20 {
-        assert_eq!(short.ask().await.0, Outcome::Ok);
+        assert_eq!(short.request().await.0, Outcome::Ok);
     }
-    let lost = async || (streams.tallied().truncated == begun).then_some(());
+    let lost = async || (streams.totals().truncated == begun).then_some(());
     eventually("every stream that breaks off", LIMIT, lost)
         .await
-        .unwrap_or_else(|late| panic!("{late}: {begun} had begun: {:?}", streams.tallied()));
+        .unwrap_or_else(|late| panic!("{late}: {begun} had begun: {:?}", streams.totals()));
     pair.serves("v2").await;
     stop.send(()).unwrap();
     asking.await.unwrap();
-    let Tallied { failed, app_errors, truncated, .. } = streams.tallied();
+    let Totals { failed, app_errors, truncated, .. } = streams.totals();
     assert_eq!((failed, app_errors, truncated), (0, 0, begun));
 }
 
@@ -359,7 +359,7 @@ async fn in_the_other_order_a_new_prefill_finds_nobody_and_users_do_notice() {
         let swapped = manifest.replace("role: decode", "role: x").replace("role: prefill", "role: decode");
         swapped.replace("role: x", "role: prefill")
     });
-    let noticed = async || (load.by_gateway.tallied().app_errors > 0).then_some(());
+    let noticed = async || (load.by_gateway.totals().app_errors > 0).then_some(());
     eventually("an error", LIMIT, noticed).await.unwrap();
     pair.serves("v2").await;
     let seen = watching.end().await;

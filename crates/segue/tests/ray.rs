@@ -4,16 +4,11 @@
 
 mod support;
 
-use std::{
-    collections::BTreeMap,
-    net::{Ipv4Addr, TcpListener},
-    process::Command,
-    time::Duration,
-};
+use std::{collections::BTreeMap, process::Command, time::Duration};
 
 use jiff::Timestamp;
 use serde_json::Value;
-use testbed::eventually;
+use testbed::{eventually, free_port};
 
 use self::support::up::Up;
 
@@ -32,7 +27,7 @@ impl Ray {
     /// The example, at a port and in a directory that nobody else has.
     fn start() -> Self {
         let up = Up::start();
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let manifest = support::read("examples/lws-startup-policy/ray-processes.yaml");
         let directory = format!("- --head\n          - --temp-dir={}/ray", up.directory.path().display());
         let manifest = manifest.replace("6379", &port.to_string()).replace("- --head", &directory);
@@ -85,6 +80,7 @@ fn starts_with_its_head(pods: &Pods) {
 }
 
 #[tokio::test]
+#[ignore = "needs Ray"]
 async fn the_worker_of_a_ray_head_starts_when_the_head_answers_and_again_with_a_new_head() {
     let ray = Ray::start();
     let first = ray.cluster("a cluster of two", |_| true).await;

@@ -61,10 +61,10 @@ async fn a_pod_is_applied_seen_heard_and_deleted() {
 
     let output = up.run(&["delete", "-f", &file]);
     assert_eq!((code(&output), support::stdout(&output).as_str()), (0, "pod/hello deleted\n"));
-    assert!(support::stderr(&output).contains("waiting until it is gone"), "{output:?}");
+    assert!(support::stderr(&output).contains("waiting for its deletion"), "{output:?}");
     let output = up.run(&["get", "pod/hello"]);
     assert_eq!(code(&output), 1);
-    assert_eq!(support::stderr(&output), "error: there is no pod/hello in namespace default\n");
+    assert_eq!(support::stderr(&output), "error: pod/hello not found in namespace default\n");
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn output_is_followed_until_the_container_ends() {
     for (arguments, says) in [
         (["logs", "talker", "-c", "x"], "container x is not valid for pod talker"),
         (["logs", "talker", "-c", "main"], ""),
-        (["logs", "nobody", "--tail", "1"], "pods \"nobody\" not found; `segue get pods` lists"),
+        (["logs", "nobody", "--tail", "1"], "pods \"nobody\" not found; see: segue get pods"),
     ] {
         let output = up.run(&arguments);
         assert_eq!(code(&output), i32::from(!says.is_empty()), "{arguments:?}");
@@ -105,7 +105,7 @@ fn if_one_document_is_bad_nothing_is_written() {
     let said = support::stderr(&output);
     let why = "standard input, document 2 (LeaderWorkerSet chat): spec.replicas: Invalid value: -1: spec.replicas in body \
                should be greater than or equal to 0";
-    assert!(said.contains(why) && said.contains("nothing was written"), "{said}");
+    assert!(said.contains(why) && said.contains("no object was written"), "{said}");
     // What only the server can judge, and a kind that it does not have.
     let unjudged = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {ports: [{port: 99999}]}\n";
     let unknown = "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: t}\n";
@@ -121,7 +121,7 @@ fn if_one_document_is_bad_nothing_is_written() {
     }
     let output = up.run(&["get", "configmaps"]);
     assert_eq!((code(&output), support::stdout(&output).as_str()), (0, ""));
-    assert_eq!(support::stderr(&output), "there are no configmaps in namespace default\n");
+    assert_eq!(support::stderr(&output), "no configmaps found in namespace default\n");
 }
 
 #[test]
@@ -150,7 +150,10 @@ fn folders_namespaces_and_new_kinds_are_applied_in_an_order_that_works() {
     assert!(up.says(&["get", "things", "-A", "-o", "yaml"]).contains("kind: List"));
     let output = up.run(&["apply", "-f", folder, "-n", "elsewhere"]);
     assert_eq!(code(&output), 1);
-    assert!(support::stderr(&output).contains("\"there\" is not the namespace of --namespace"), "{output:?}");
+    assert!(
+        support::stderr(&output).contains("metadata.namespace is there, and --namespace is elsewhere"),
+        "{output:?}"
+    );
     let said = up.says(&["delete", "-f", folder]);
     assert_eq!(said.lines().count(), 3, "{said}");
 }
@@ -201,20 +204,20 @@ fn what_holds_an_object_is_told_while_it_is_waited_for() {
     let output = up.run(&["delete", "configmap/held", "--timeout", "1s"]);
     assert_eq!(code(&output), 1);
     let said = support::stderr(&output);
-    assert!(said.contains("held by the finalizers example.com/hold"), "{said}");
-    assert!(said.contains("configmap/held: not gone after 1s"), "{said}");
+    assert!(said.contains("finalizers: example.com/hold"), "{said}");
+    assert!(said.contains("configmap/held: not deleted after 1 s"), "{said}");
 
     let mut waiting =
         up.command(&["delete", "cm/held"]).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut told = String::new();
     BufReader::new(waiting.stderr.as_mut().unwrap()).read_line(&mut told).unwrap();
-    assert!(told.contains("held by"), "{told}");
+    assert!(told.contains("finalizers: "), "{told}");
     up.says(&["apply", "-f", &up.file("held.yaml", &map("held", "x"))]);
     let output = waiting.wait_with_output().unwrap();
     assert_eq!((code(&output), support::stdout(&output).as_str()), (0, "configmap/held deleted\n"));
     let output = up.run(&["delete", "configmap", "held"]);
     assert_eq!(code(&output), 1);
-    assert!(support::stderr(&output).contains("configmap/held: there is none in namespace default"));
+    assert!(support::stderr(&output).contains("configmap/held: not found in namespace default"));
     let output = up.run(&["delete", "configmap", "held", "--ignore-not-found"]);
     assert_eq!(code(&output), 0);
 }
@@ -274,7 +277,7 @@ fn a_kind_that_nobody_serves_is_refused_with_those_that_are() {
     let output = up.run(&["get", "podz"]);
     assert_eq!(code(&output), 1);
     let said = support::stderr(&output);
-    assert!(said.contains("\"podz\"; there are: ") && said.contains("leaderworkersets"), "{said}");
+    assert!(said.contains("podz; allowed are: ") && said.contains("leaderworkersets"), "{said}");
     let output = up.run(&["delete", "pods"]);
     assert!(code(&output) == 2 && support::stderr(&output).contains("as in pods/NAME"), "{output:?}");
 }

@@ -74,7 +74,7 @@ pub(crate) fn write_private(directory: &Path, name: &str, contents: &str) -> Res
     Ok(path)
 }
 
-/// A bearer token that nobody can guess.
+/// A random bearer token.
 pub(crate) fn random_token() -> Result<String, Error> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom")

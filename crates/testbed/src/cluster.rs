@@ -58,7 +58,7 @@ pub struct Cluster {
     layout: Layout,
     config: Config,
     ready_in: Duration,
-    /// Held so that nobody else is given these ports.
+    /// Held so that no other process gets these ports.
     _ports: [TcpSocket; 2],
 }
 

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_nobody_used_is_removed() {
+    fn an_unused_directory_is_removed() {
         let directory = Daemons::new().unwrap().directory().to_owned();
         assert!(!directory.exists());
     }

@@ -1,7 +1,7 @@
 //! The embedded API in the test's own process, behind both of its fronts.
 use std::{io, path::Path, process::Command, sync::Arc};
 
-use apiserver::{Credentials, InProcess, Limits, Listener, Server, store, world::Machine};
+use apiserver::{Credentials, InProcess, Limits, Listener, Server, environment::SystemEnvironment, store};
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
@@ -36,9 +36,9 @@ impl Embedded {
     /// The same over a given store, with given limits.
     pub async fn over(store: store::Store, limits: Limits) -> Result<Self, Error> {
         let directory = tempfile::tempdir().map_err(Error::io("make a directory"))?;
-        let server = Server::new(store, Arc::new(Machine), Vec::new());
-        server.furnish().await.map_err(|refusal| other("furnish the server")(refusal.message()))?;
-        let credentials = Credentials::load(directory.path(), &Machine)
+        let server = Server::new(store, Arc::new(SystemEnvironment), Vec::new());
+        server.bootstrap().await.map_err(|refusal| other("furnish the server")(refusal.message()))?;
+        let credentials = Credentials::load(directory.path(), &SystemEnvironment)
             .map_err(|error| other("make credentials")(error))?;
         let listener = Listener::bind(0, server.clone(), credentials.clone(), limits)
             .await
@@ -48,7 +48,7 @@ impl Embedded {
             .map_err(|error| other("write the kubeconfig")(error))?;
         let (stop, stopped) = watch::channel(false);
         let listening = Some(tokio::spawn(listener.serve(stopped)));
-        let collector = tokio::spawn(server.clone().keep_collecting()).abort_handle();
+        let collector = tokio::spawn(server.clone().run_garbage_collector()).abort_handle();
         Ok(Self { server, directory, collector, stop, listening })
     }
 

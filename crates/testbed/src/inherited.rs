@@ -1,4 +1,4 @@
-//! A set as the public operator leaves it when its `StatefulSet`s are let go of: pods that nobody owns.
+//! A set as the public operator leaves it when its `StatefulSet`s are let go of: pods without an owner.
 
 use kube::{
     Api, Client, ResourceExt,
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 const PREFIX: &str = "leaderworkerset.sigs.k8s.io";
 
-/// The key of the revision that the other operator stored. Any will do: whoever takes over keeps it.
+/// The key of the revision that the other operator stored. The value does not matter: adoption keeps it.
 pub const KEY: &str = "64bdfd5784";
 
 /// Applies a set and makes its pods, its Service and its revision as the other operator does.

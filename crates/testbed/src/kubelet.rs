@@ -11,7 +11,10 @@ use std::{
 
 use futures_util::StreamExt;
 use jiff::Timestamp;
-use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
+use k8s_openapi::{
+    api::core::v1::{ContainerStatus, Pod},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
@@ -67,7 +70,7 @@ impl fmt::Debug for Kubelet {
 }
 
 impl Kubelet {
-    /// Looks after all pods. At first every pod is ready, and goes when it should, at once.
+    /// Writes the status of all pods. By default a pod is ready, and gone after its deletion, at once.
     pub fn start(client: Client) -> Self {
         Self::at_pace(client, Pace::default())
     }
@@ -141,11 +144,11 @@ async fn tend(client: &Client, pod: &Pod, opinions: &Arc<Opinions>) {
     let ready = says(&opinions.ready) && has_passed(pod, (opinions.pace.ready_after)(pod), opinions);
     let status = status(pod, ready, opinions);
     let Some(mut status) = status else { return };
-    status["metadata"] = json!({"uid": pod.uid()});
+    status["metadata"]["uid"] = json!(pod.uid());
     drop(api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Strategic(status)).await);
 }
 
-/// Whether so much time has passed since a pod was made, or since it was told to go. If not, it is looked at again then.
+/// Whether so much time has passed since a pod was made, or since it was told to go. If not, the pod is processed again at that time.
 fn has_passed(pod: &Pod, time: Duration, opinions: &Arc<Opinions>) -> bool {
     if time.is_zero() {
         return true;
@@ -175,9 +178,14 @@ fn status(pod: &Pod, ready: bool, opinions: &Opinions) -> Option<Value> {
         let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
         conditions.clone().any(|condition| condition.type_ == ty && condition.status == "True")
     };
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    if matches!(phase, Some("Failed" | "Succeeded")) {
+        // A pod that has ended stays so.
+        return None;
+    }
     let gates = pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
     let served = ready && gates.clone().all(|gate| is(&gate.condition_type));
-    let running = pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Running"));
+    let running = phase == Some("Running");
     if running && is("ContainersReady") == ready && is("Ready") == served {
         return None;
     }
@@ -197,7 +205,7 @@ fn status(pod: &Pod, ready: bool, opinions: &Opinions) -> Option<Value> {
             "imageID": "",
             "ready": ready,
             "restartCount": 0,
-            "state": {"running": {}},
+            "state": {"running": {"startedAt": Time((opinions.pace.now)())}},
         })
     });
     let conditions =
@@ -212,6 +220,11 @@ fn status(pod: &Pod, ready: bool, opinions: &Opinions) -> Option<Value> {
         status["status"]["podIP"] = address.clone().into();
         status["status"]["podIPs"] = json!([{"ip": address}]);
         status["status"]["containerStatuses"] = containers.collect();
+    } else if let Some(known) = pod.status.as_ref().and_then(|status| status.container_statuses.clone()) {
+        let told = known.into_iter().map(|it| json!(ContainerStatus { ready, ..it }));
+        status["status"]["containerStatuses"] = told.collect();
+        // What else is said of containers meanwhile is not overwritten.
+        status["metadata"]["resourceVersion"] = json!(pod.resource_version());
     }
     Some(status)
 }

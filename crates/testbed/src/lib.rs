@@ -17,8 +17,10 @@ mod error;
 mod flags;
 pub mod inherited;
 mod kubelet;
+mod port;
 mod traefik;
 mod versions;
+pub mod virtual_time;
 mod volcano;
 mod wait;
 
@@ -27,6 +29,7 @@ pub use cluster::{Cluster, Parts};
 pub use embedded::Embedded;
 pub use error::Error;
 pub use kubelet::{Kubelet, Pace};
+pub use port::free_port;
 pub use traefik::traefik;
 pub use versions::Versions;
 pub use volcano::pod_groups;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use testbed::campaign::{Workload, campaign, workloads};
 
 const HELP: &str =
-    "Usage: testbed campaign --kind lws|modelserving|modeldeployment [--seeds N] [--from SEED] [--only WORKLOAD] [--no-singles] [-o json]
+    "Usage: testbed campaign --kind lws|modelserving|modeldeployment|raycluster [--seeds N] [--from SEED] [--only WORKLOAD] [--no-singles] [-o json]
 
 Runs every workload of a kind without a fault, with every single fault, and with N random plans each.
 Exit codes: 0 every promise was kept, 1 one was broken, 2 it could not be asked.";

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_pip_says_is_told() {
+    fn the_message_of_pip_is_shown() {
         let refuses = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fake-go/go"));
         let error = fetch(refuses, tempfile::tempdir().unwrap().path()).unwrap_err().to_string();
         assert_eq!(

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_server_is_told_its_own_version() {
+    fn the_server_knows_its_own_version() {
         let flags = Versions::parse(GO_MOD).unwrap().linker_flags();
         for flag in ["version.gitVersion=v1.40.1", "version.gitMajor=1", "version.gitMinor=40"] {
             assert!(flags.ends_with(flag) || flags.contains(&format!("{flag} ")), "{flag} in {flags}");

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// The definition of a PodGroup, as far as anybody here writes one. Those of 1.14 know parts of groups; older ones drop
+/// The definition of a PodGroup, as far as Segue and the tests write one. Those of 1.14 know parts of groups; older ones drop
 /// what is said of them.
 pub fn pod_groups(with_parts: bool) -> Value {
     let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});

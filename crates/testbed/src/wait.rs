@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use crate::Error;
 
-/// How often a condition is looked at: often enough that no test waits for the clock.
+/// The interval of polls of a condition: short enough that no test waits for it.
 const INTERVAL: Duration = Duration::from_millis(25);
 
 /// Asks `probe` until it answers, and fails with `what` in the message when it has not within `within`.

@@ -1,7 +1,7 @@
 //! A slice of the campaigns: the rest is run by command (docs/faults.md).
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use testbed::campaign::{Fault, Plan, Report, What, Workload, campaign, run, workloads};
+use testbed::campaign::{Fault, Plan, Report, Seeing, What, Workload, campaign, run, workloads};
 
 fn story(kind: &str, name: &str) -> Workload {
     workloads(kind).into_iter().find(|story| story.name == name).unwrap()
@@ -9,6 +9,18 @@ fn story(kind: &str, name: &str) -> Workload {
 
 fn clean(report: &Report) {
     assert!(report.is_clean(), "{:#?}", report.violations());
+}
+
+/// What a run found can be looked at again: two leaders race for every write, and their watches break off.
+#[test]
+fn the_same_story_plan_and_seed_give_the_same_run() {
+    let story = story("modeldeployment", "hand over, rolling");
+    let seeing = Seeing { late_millis: 0, expires: None, cut: Some(9), old_lists: 0 };
+    let plan = Plan { two_leaders: true, seeing, ..Plan::one(Fault { at: 60, what: What::CrashBefore }) };
+    let digest = |seed| run(&story, &plan, seed).digest;
+    let first = digest(7);
+    assert_eq!([digest(7), digest(7)], [first, first]);
+    assert_ne!(digest(8), first, "the digest says nothing");
 }
 
 #[test]
@@ -36,10 +48,43 @@ fn deployments_keep_their_promises_under_random_plans() {
     clean(&campaign(&stories, false, &(1..7)));
 }
 
+/// Two leaders that scale two versions: neither knows what the other one has asked for before it has the event, and what
+/// one has written to the status may not have been done yet.
+#[test]
+fn two_leaders_give_no_room_away_twice() {
+    let story = story("modeldeployment", "a third version midway");
+    let reference = run(&story, &Plan::default(), 0);
+    let mut report = Report::default();
+    for (seeing, seed) in [
+        (Seeing { late_millis: 247, old_lists: 27, ..Seeing::default() }, 95),
+        (Seeing { late_millis: 247, old_lists: 27, ..Seeing::default() }, 96),
+        (Seeing { cut: Some(4), ..Seeing::default() }, 40),
+        (Seeing { expires: Some(5), ..Seeing::default() }, 206),
+    ] {
+        let plan = Plan { two_leaders: true, seeing, ..Plan::default() };
+        report.add(&format!("{plan} and seed {seed}"), &run(&story, &plan, seed), Some(&reference));
+    }
+    clean(&report);
+}
+
+#[test]
+fn clusters_keep_their_promises_under_random_plans() {
+    let stories = ["loss of the head", "the check of every worker fails", "two workers are marked", "delete"]
+        .map(|name| story("raycluster", name));
+    let report = campaign(&stories, false, &(1..5));
+    clean(&report);
+    let edge = "HeadPodReady+RayClusterProvisioned -> RayClusterProvisioned";
+    assert!(report.reached(edge) > 0, "no head was lost: {}", report.json());
+}
+
 #[test]
 fn a_crash_around_any_write_changes_nothing() {
-    let stories =
-        [("lws", "roll, single pods"), ("modelserving", "steps"), ("modeldeployment", "hand over, rolling")];
+    let stories = [
+        ("lws", "roll, single pods"),
+        ("modelserving", "steps"),
+        ("modeldeployment", "hand over, rolling"),
+        ("raycluster", "loss of the head"),
+    ];
     for (kind, name) in stories {
         let story = story(kind, name);
         let reference = run(&story, &Plan::default(), 0);
@@ -56,7 +101,7 @@ fn a_crash_around_any_write_changes_nothing() {
 
 /// Where a failure makes the whole group again, what is missing because it was never made is no failure.
 #[test]
-fn whoever_is_interrupted_while_groups_are_made_goes_on_with_them() {
+fn an_interrupted_creation_of_groups_is_continued() {
     let story = story("modelserving", "restart, the whole group");
     let reference = run(&story, &Plan::default(), 0);
     let mut report = Report::default();
@@ -71,7 +116,7 @@ fn whoever_is_interrupted_while_groups_are_made_goes_on_with_them() {
 
 /// A crash, and then a list from before the groups served: what looks idle in it would go first, and all of it at once.
 #[test]
-fn what_looks_idle_in_an_old_list_is_not_replaced() {
+fn a_group_that_is_idle_in_a_stale_list_is_not_replaced() {
     let story = story("modelserving", "groups, one more");
     let reference = run(&story, &Plan::default(), 0);
     let plan = Plan::random(1603, reference.writes);
@@ -91,9 +136,23 @@ fn the_same_seed_gives_the_same_run() {
 }
 
 #[test]
-fn the_judge_sees_traffic_that_comes_too_early() {
+fn the_checker_sees_traffic_that_comes_too_early() {
     let story = story("modeldeployment", "hand over, rolling");
     let plan = Plan { without_gate: true, ..Plan::default() };
     let outcome = run(&story, &plan, 0);
     assert!(outcome.violations.iter().any(|it| it.starts_with("T3")), "{:?}", outcome.violations);
+}
+
+/// Two leaders begin rollouts, number versions and ask for replicas at the same time. docs/faults.md says what seed 700037
+/// was seen to break.
+#[test]
+fn two_leaders_agree_on_a_third_version_midway() {
+    let story = story("modeldeployment", "a third version midway");
+    let reference = run(&story, &Plan::default(), 0);
+    let mut report = Report::default();
+    for seed in [700_038, 700_039, 700_040] {
+        let plan = Plan { two_leaders: true, ..Plan::random(seed, reference.writes) };
+        report.add(&format!("{plan} and seed {seed}"), &run(&story, &plan, seed), Some(&reference));
+    }
+    clean(&report);
 }

@@ -40,6 +40,7 @@ fn code(error: kube::Error) -> u16 {
 }
 
 #[tokio::test]
+#[ignore = "needs a control plane"]
 async fn the_server_says_the_version_of_go_mod() {
     let version = Cluster::shared().await.client().apiserver_version().await.unwrap();
     let pinned = Versions::pinned().unwrap().kubernetes;
@@ -48,6 +49,7 @@ async fn the_server_says_the_version_of_go_mod() {
 }
 
 #[tokio::test]
+#[ignore = "needs a control plane"]
 async fn a_wrong_token_is_unauthorized_and_no_token_is_forbidden() {
     let mut config = Cluster::shared().await.config();
     config.auth_info.token = Some("wrong".to_owned().into());
@@ -60,6 +62,7 @@ async fn a_wrong_token_is_unauthorized_and_no_token_is_forbidden() {
 }
 
 #[tokio::test]
+#[ignore = "needs a control plane"]
 async fn a_ready_pod_behind_a_service_gets_an_endpoint() {
     let cluster = Cluster::shared().await;
     let (client, namespace) = (cluster.client(), cluster.namespace("endpoints").await.unwrap());
@@ -95,6 +98,7 @@ async fn a_ready_pod_behind_a_service_gets_an_endpoint() {
 }
 
 #[tokio::test]
+#[ignore = "needs a control plane"]
 async fn a_dependent_is_collected_after_its_owner() {
     let cluster = Cluster::shared().await;
     let namespace = cluster.namespace("owners").await.unwrap();
@@ -117,6 +121,7 @@ async fn a_dependent_is_collected_after_its_owner() {
 }
 
 #[tokio::test]
+#[ignore = "needs a control plane"]
 async fn the_gateway_api_is_established_in_the_version_of_go_mod() {
     let definitions: Api<CustomResourceDefinition> = Api::all(Cluster::shared().await.client());
     let pinned = Versions::pinned().unwrap().gateway_api;
@@ -130,6 +135,7 @@ async fn the_gateway_api_is_established_in_the_version_of_go_mod() {
 }
 
 #[tokio::test]
+#[ignore = "needs a control plane"]
 async fn kubectl_lists_namespaces_and_leaves_the_home_of_the_user_alone() {
     let cluster = Cluster::shared().await;
     let output = cluster.kubectl().args(["get", "ns", "-o", "name"]).output().unwrap();
@@ -140,6 +146,7 @@ async fn kubectl_lists_namespaces_and_leaves_the_home_of_the_user_alone() {
 }
 
 #[tokio::test]
+#[ignore = "needs a control plane"]
 async fn every_namespace_is_a_new_one() {
     let cluster = Cluster::shared().await;
     let (one, other) = (cluster.namespace("same").await.unwrap(), cluster.namespace("same").await.unwrap());
@@ -148,6 +155,7 @@ async fn every_namespace_is_a_new_one() {
 }
 
 #[tokio::test]
+#[ignore = "needs a control plane"]
 async fn a_dropped_cluster_leaves_nothing() {
     let cluster = Cluster::start().await.unwrap();
     let place = Place { directory: cluster.directory().to_owned(), processes: cluster.processes() };
@@ -157,6 +165,7 @@ async fn a_dropped_cluster_leaves_nothing() {
 }
 
 #[tokio::test]
+#[ignore = "needs a control plane"]
 async fn a_killed_process_leaves_nothing() {
     let (mut child, place) = control_plane();
     child.kill().unwrap();
@@ -165,6 +174,7 @@ async fn a_killed_process_leaves_nothing() {
 }
 
 #[tokio::test]
+#[ignore = "needs a control plane"]
 async fn a_process_that_ends_with_its_shared_cluster_leaves_nothing() {
     let (mut child, place) = control_plane();
     drop(child.stdin.take());

@@ -12,13 +12,14 @@ use testbed::{
 };
 use tokio::{sync::Semaphore, task::JoinSet};
 
-/// A campaign has thousands: `cargo run -p testbed --features real-kubernetes --bin differential -- 5000 100`.
+/// A campaign has thousands: `cargo run -p testbed --bin differential -- 5000 100`.
 const SEQUENCES: u64 = 200;
 const LENGTH: usize = 40;
 /// Most of the time a sequence waits for its watches to end.
 const AT_ONCE: usize = 64;
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a control plane"]
 async fn random_requests_are_answered_alike() {
     let embedded = Embedded::start().await.unwrap();
     let (real, ours) = (Cluster::shared().await.client(), embedded.client());
@@ -48,6 +49,7 @@ async fn random_requests_are_answered_alike() {
 
 /// With `SEGUE_UPDATE=1` the recordings are made anew.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a control plane"]
 async fn the_recordings_are_what_a_kube_apiserver_answers() {
     let real = Cluster::shared().await.client();
     prepare(&real).await.unwrap();

@@ -150,6 +150,7 @@ where
 }
 
 #[tokio::test]
+#[ignore = "needs a control plane"]
 async fn our_slices_are_those_of_kube_controller_manager() {
     let cluster = Cluster::shared().await;
     let (client, namespace) = (cluster.client(), cluster.namespace("slices").await.unwrap());

@@ -115,7 +115,10 @@ async fn pages_are_of_one_moment_and_leave_nothing_out() {
 }
 
 /// Reads a watcher until it has told of all these names.
-async fn told(stream: impl Stream<Item = watcher::Result<watcher::Event<ConfigMap>>>, names: &[&str]) {
+async fn expect_events(
+    stream: impl Stream<Item = watcher::Result<watcher::Event<ConfigMap>>>,
+    names: &[&str],
+) {
     let wanted: BTreeSet<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let (mut stream, mut seen) = (pin!(stream), BTreeSet::new());
     let read = async {
@@ -135,7 +138,7 @@ async fn told(stream: impl Stream<Item = watcher::Result<watcher::Event<ConfigMa
 }
 
 #[tokio::test]
-async fn a_watcher_is_told_of_everything_whichever_way_it_begins() {
+async fn a_watcher_gets_every_event_whichever_way_it_begins() {
     let ways = [
         watcher::Config::default(),
         watcher::Config::default().page_size(1),
@@ -149,9 +152,9 @@ async fn a_watcher_is_told_of_everything_whichever_way_it_begins() {
             api.create(&PostParams::default(), &map("a")).await.unwrap();
             api.create(&PostParams::default(), &map("b")).await.unwrap();
             let mut stream = pin!(watcher(api.clone(), way));
-            told(&mut stream, &["a", "b"]).await;
+            expect_events(&mut stream, &["a", "b"]).await;
             api.create(&PostParams::default(), &map("c")).await.unwrap();
-            told(&mut stream, &["c"]).await;
+            expect_events(&mut stream, &["c"]).await;
             for name in ["a", "b", "c"] {
                 api.delete(name, &DeleteParams::default()).await.unwrap();
             }
@@ -168,7 +171,7 @@ async fn a_watcher_that_slept_too_long_begins_again_and_misses_nothing() {
         let api = maps(&embedded.client());
         api.create(&PostParams::default(), &map("a")).await.unwrap();
         let mut stream = pin!(watcher(api.clone(), way).default_backoff());
-        told(&mut stream, &["a"]).await;
+        expect_events(&mut stream, &["a"]).await;
         // Nobody reads the stream meanwhile.
         for number in 0..20 {
             let patch = Patch::Merge(json!({"data": {"k": number.to_string()}}));

@@ -120,6 +120,7 @@ fn lines(script: &str) -> impl Iterator<Item = &str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a control plane"]
 async fn kubectl_says_the_same_of_the_embedded_api_as_of_a_cluster() {
     let cluster = Cluster::shared().await;
     let embedded = Embedded::start().await.unwrap();
@@ -139,6 +140,7 @@ async fn kubectl_says_the_same_of_the_embedded_api_as_of_a_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a control plane"]
 async fn what_the_embedded_api_does_not_have_is_refused_in_words() {
     let embedded = Embedded::start().await.unwrap();
     let binaries = tokio::task::spawn_blocking(Binaries::locate).await.unwrap().unwrap();

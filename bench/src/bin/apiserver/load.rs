@@ -140,7 +140,7 @@ async fn creating(
     Ok(done.await?.rate())
 }
 
-/// Reads, changes and writes until nobody else was faster; returns how often somebody was.
+/// Reads, changes and writes until no other client has written in between; returns the number of conflicts.
 async fn update(client: Client, number: usize) -> Result<usize, Failure> {
     let path = path("listed", number % CONTENDED);
     for lost in 0.. {

@@ -1,6 +1,6 @@
 //! The embedded API beside etcd and kube-apiserver: the same requests, in one run, on one machine.
 //!
-//!     cargo run --profile dist -p bench --features real-kubernetes --bin apiserver
+//!     cargo run --profile dist -p bench --bin apiserver
 //!
 //! Five sides: the embedded API in process with the store in memory; over TLS, in memory and durable, in a process of
 //! its own; etcd and kube-apiserver with fsync and without. Every client is a `kube::Client` with a connection of its

@@ -10,8 +10,8 @@ use std::{
 
 use apiserver::{
     Credentials, InProcess, Limits, Listener, Server,
+    environment::SystemEnvironment,
     store::{History, Settings, Store},
-    world::Machine,
 };
 use kube::{
     Client, Config,
@@ -80,8 +80,8 @@ impl Side {
         let processes = vec![std::process::id()];
         let resident_before = resident(&processes)?;
         let began = Instant::now();
-        let server = Server::new(Store::memory(History::default()), Arc::new(Machine), Vec::new());
-        tokio::spawn(server.clone().keep_collecting());
+        let server = Server::new(Store::memory(History::default()), Arc::new(SystemEnvironment), Vec::new());
+        tokio::spawn(server.clone().run_garbage_collector());
         let reach = Reach::InProcess(server);
         let mut side =
             Self { reach, processes, resident_before, ready_in: Duration::ZERO, _running: Running::Nothing };
@@ -187,9 +187,9 @@ pub async fn serve(directory: &Path, mode: &str) -> Result<(), Failure> {
         "durable" => Store::open(&directory.join("store"), Settings::default())?.store,
         _ => Store::memory(History::default()),
     };
-    let server = Server::new(store, Arc::new(Machine), Vec::new());
-    tokio::spawn(server.clone().keep_collecting());
-    let credentials = Credentials::load(directory, &Machine)?;
+    let server = Server::new(store, Arc::new(SystemEnvironment), Vec::new());
+    tokio::spawn(server.clone().run_garbage_collector());
+    let credentials = Credentials::load(directory, &SystemEnvironment)?;
     let listener = Listener::bind(0, server, credentials.clone(), Limits::default()).await?;
     let kubeconfig = directory.join("kubeconfig");
     credentials.write_kubeconfig(&kubeconfig, listener.address())?;

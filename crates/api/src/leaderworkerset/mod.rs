@@ -9,12 +9,9 @@ mod status;
 
 use std::sync::LazyLock;
 
-use schema::Schema;
-
 pub use self::{spec::*, status::*};
 use crate::{
-    crd,
-    kind::{Column, Kind, ObjectRule, Scale, object},
+    kind::{Column, Kind, ObjectRule, Scale, object, status},
     tidy,
 };
 
@@ -23,6 +20,8 @@ object! {
     LeaderWorkerSet, LeaderWorkerSetSpec, LeaderWorkerSetStatus,
     "leaderworkerset.x-k8s.io", "v1", "leaderworkersets"
 }
+
+status!(LeaderWorkerSet, LeaderWorkerSetStatus);
 
 /// The kind.
 pub static KIND: Kind = Kind {
@@ -63,7 +62,5 @@ pub static KIND: Kind = Kind {
     spec: tidy::schema_of::<LeaderWorkerSetSpec>,
     status: tidy::status_of::<LeaderWorkerSetStatus>,
     review: review::review,
-    schema: LazyLock::new(|| {
-        Schema::new(&crd::root_schema(&KIND)).expect("our own schemas should be readable")
-    }),
+    schema: LazyLock::new(|| KIND.read_schema()),
 };

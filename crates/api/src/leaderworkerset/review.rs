@@ -1,4 +1,4 @@
-//! What the CRD of a LeaderWorkerSet cannot say.
+//! The rules of a LeaderWorkerSet that its CRD cannot express.
 
 use std::collections::BTreeSet;
 
@@ -164,7 +164,7 @@ fn not_acted_on(review: &mut Review<'_>, set: &LeaderWorkerSet) {
         ),
     ];
     for (field, _, instead) in fields.iter().filter(|(_, is_set, _)| *is_set) {
-        review.warn(format!("{field} is kept but not acted on: {instead}"));
+        review.ignore(field, instead);
     }
 }
 
@@ -208,7 +208,7 @@ mod tests {
         assert!(validate(&placed, None).warnings.is_empty(), "that is acted on");
     }
 
-    /// Bug 6.12: nobody says that a change of the templates of claims cannot reach the claims that exist.
+    /// Bug 6.12: upstream does not warn that a change of the claim templates does not affect existing claims.
     #[test]
     fn who_changes_templates_of_claims_is_told_what_it_changes() {
         let class = "/spec/leaderWorkerTemplate/volumeClaimTemplates/0/spec/storageClassName";

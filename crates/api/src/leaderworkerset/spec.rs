@@ -61,7 +61,7 @@ pub struct LeaderWorkerSetSpec {
         "subGroupPolicy can neither be added to nor removed from an existing set"),
 ]))]
 pub struct LeaderWorkerTemplate {
-    /// The leader's pod. Without it the leader is made like a worker.
+    /// The leader's pod. The default is the template of the workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader_template: Option<PodTemplate>,
     /// A worker's pod.
@@ -76,7 +76,7 @@ pub struct LeaderWorkerTemplate {
     /// Subgroups of a group: labels to place them by, and TPUs that know their peers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sub_group_policy: Option<SubGroupPolicy>,
-    /// Claims made for every pod, as a StatefulSet makes them. A change holds for claims that are made after it.
+    /// Claims that are created for every pod, as by a StatefulSet. A change affects claims that are created after it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub volume_claim_templates: Vec<Embedded<PersistentVolumeClaim>>,
@@ -149,12 +149,12 @@ pub struct SubGroupPolicy {
 pub struct NetworkConfig {
     /// One headless Service for all groups or one for each.
     pub subdomain_policy: SubdomainPolicy,
-    /// Whether names resolve before their pods are Ready. They do unless this says otherwise.
+    /// Whether names resolve before their pods are Ready; true by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub publish_not_ready_addresses: Option<bool>,
 }
 
-/// What becomes of the claims made for pods.
+/// What happens to the claims that were created for pods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimRetentionPolicy {
@@ -191,10 +191,10 @@ pub enum StartupPolicy {
 pub enum RestartPolicy {
     /// The old name of `None`.
     Default,
-    /// The whole group is made again.
+    /// The whole group is recreated.
     #[default]
     RecreateGroupOnPodRestart,
-    /// The whole group is made again, but only once all of its pods have started.
+    /// The whole group is recreated, but only after all of its pods have started.
     RecreateGroupAfterStart,
     /// Only the pod is.
     None,

@@ -2,13 +2,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::embedded::{Conditions, conditions_schema};
+use crate::{
+    Wait,
+    embedded::{Conditions, conditions_schema},
+};
 
 /// What is, of a LeaderWorkerSet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LeaderWorkerSetStatus {
-    /// The generation that this status speaks of.
+    /// The generation of the spec that this status is of.
     #[schemars(range(min = 0))]
     pub observed_generation: i64,
     /// Groups that exist.
@@ -25,14 +28,17 @@ pub struct LeaderWorkerSetStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub current_revision: Option<String>,
-    /// The revision that the set goes to.
+    /// The revision that the update goes to.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub update_revision: Option<String>,
-    /// What the set is doing, and what it waits for.
+    /// What the controller does for the set, and what it waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub message: Option<String>,
+    /// The same for programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting_for: Option<Wait>,
     /// The groups that need a second look: not Ready, restarted, or of an old revision.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), extend(
@@ -55,7 +61,7 @@ pub struct GroupStatus {
     pub revision: String,
     /// Its pods that are Ready.
     pub ready: i32,
-    /// How often it was made again because of a failure.
+    /// How often the group was recreated because of a failure.
     #[serde(default)]
     pub restarts: i32,
     /// How often of these since it was last steady: the wait before the next one grows with it.
@@ -64,16 +70,15 @@ pub struct GroupStatus {
     /// Whether it has been in service.
     #[serde(default)]
     pub served: bool,
-    /// Why it was made again last.
+    /// Why it was recreated last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<GroupFailure>,
     /// What it waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 512))]
-    pub message: Option<String>,
+    pub waiting_for: Option<Wait>,
 }
 
-/// A failure that made a group start again.
+/// A failure because of which a group was recreated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupFailure {

@@ -9,12 +9,9 @@ mod workload;
 
 use std::sync::LazyLock;
 
-use schema::Schema;
-
 pub use self::{analysis::*, spec::*, status::*, strategy::*, workload::*};
 use crate::{
-    crd,
-    kind::{Column, Kind, ObjectRule, Scale, object},
+    kind::{Column, Kind, ObjectRule, Scale, object, status},
     tidy,
 };
 
@@ -23,6 +20,8 @@ object! {
     ModelDeployment, ModelDeploymentSpec, ModelDeploymentStatus,
     "segue.dev", "v1alpha1", "modeldeployments"
 }
+
+status!(ModelDeployment, ModelDeploymentStatus);
 
 /// The kind.
 pub static KIND: Kind = Kind {
@@ -67,7 +66,5 @@ pub static KIND: Kind = Kind {
     spec: tidy::schema_of::<ModelDeploymentSpec>,
     status: tidy::status_of::<ModelDeploymentStatus>,
     review: review::review,
-    schema: LazyLock::new(|| {
-        Schema::new(&crd::root_schema(&KIND)).expect("our own schemas should be readable")
-    }),
+    schema: LazyLock::new(|| KIND.read_schema()),
 };

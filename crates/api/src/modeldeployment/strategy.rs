@@ -92,7 +92,7 @@ pub struct BlueGreen {
     /// Promote as soon as the new version is proven; else a person does.
     #[serde(default = "yes")]
     pub auto_promote: bool,
-    /// How long the new version is looked at before it is promoted.
+    /// How long the new version is checked before it is promoted.
     #[serde(default)]
     #[schemars(range(min = 0, max = 604_800))]
     pub promote_delay_seconds: i32,
@@ -157,7 +157,7 @@ pub struct CanaryStep {
     /// A wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause: Option<CanaryPause>,
-    /// A look at the checks.
+    /// An analysis of the new version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub analysis: Option<CanaryAnalysis>,
 }
@@ -172,7 +172,7 @@ pub struct CanaryPause {
     pub seconds: Option<i32>,
 }
 
-/// A look at the checks.
+/// An analysis of the new version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CanaryAnalysis {

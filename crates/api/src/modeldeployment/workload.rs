@@ -52,7 +52,7 @@ pub struct LeaderWorker {
     /// Pods in the unit, the leader included.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub size: i32,
-    /// The leader's pod. Without it the leader is made like a worker.
+    /// The leader's pod. The default is the template of the workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader_template: Option<PodTemplate>,
     /// A worker's pod.

@@ -9,12 +9,9 @@ mod status;
 
 use std::sync::LazyLock;
 
-use schema::Schema;
-
 pub use self::{spec::*, status::*};
 use crate::{
-    crd,
-    kind::{Column, Kind, ObjectRule, Scale, object},
+    kind::{Column, Kind, ObjectRule, Scale, object, status},
     tidy,
 };
 
@@ -23,6 +20,8 @@ object! {
     ModelServing, ModelServingSpec, ModelServingStatus,
     "workload.serving.volcano.sh", "v1alpha1", "modelservings"
 }
+
+status!(ModelServing, ModelServingStatus);
 
 /// The kind.
 pub static KIND: Kind = Kind {
@@ -57,7 +56,5 @@ pub static KIND: Kind = Kind {
     spec: tidy::schema_of::<ModelServingSpec>,
     status: tidy::status_of::<ModelServingStatus>,
     review: review::review,
-    schema: LazyLock::new(|| {
-        Schema::new(&crd::root_schema(&KIND)).expect("our own schemas should be readable")
-    }),
+    schema: LazyLock::new(|| KIND.read_schema()),
 };

@@ -1,4 +1,4 @@
-//! What the CRD of a ModelServing cannot say.
+//! The rules of a ModelServing that its CRD cannot express.
 
 use std::collections::BTreeSet;
 

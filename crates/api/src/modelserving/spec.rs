@@ -66,11 +66,11 @@ pub struct ModelServingSpec {
     #[serde(default = "one")]
     #[schemars(range(min = 0, max = 1_000_000))]
     pub replicas: i32,
-    /// The scheduler of every pod, whatever the templates say.
+    /// The scheduler of every pod; it overrides the templates.
     #[serde(default = "volcano")]
     #[schemars(length(max = 253))]
     pub scheduler_name: String,
-    /// What changes each pod before it is made, in this order.
+    /// The plugins that change each pod before it is created, in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub plugins: Vec<Plugin>,
@@ -79,7 +79,7 @@ pub struct ModelServingSpec {
     /// How a new revision replaces the old one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout_strategy: Option<RolloutStrategy>,
-    /// What is made again when a pod fails.
+    /// What is recreated when a pod fails.
     #[serde(default)]
     pub recovery_policy: RecoveryPolicy,
     /// Old revisions to keep for going back. 10 where this is not set.
@@ -88,7 +88,7 @@ pub struct ModelServingSpec {
     pub revision_history_limit: Option<i32>,
 }
 
-/// A change to pods before they are made.
+/// A change of pods before they are created.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Plugin {
@@ -98,7 +98,7 @@ pub struct Plugin {
     /// Where the plugin comes from.
     #[serde(rename = "type", default)]
     pub ty: PluginType,
-    /// What the plugin is told; its shape is the plugin's own.
+    /// The configuration of the plugin, in the format of the plugin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
     pub config: Option<Value>,
@@ -392,7 +392,7 @@ pub enum ProtectionLevel {
     Role,
 }
 
-/// What is made again when a pod fails.
+/// What is recreated when a pod fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RecoveryPolicy {
     /// The whole group.

@@ -2,6 +2,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    Wait,
     embedded::{Conditions, conditions_schema},
     leaderworkerset::GroupFailure,
 };
@@ -10,14 +11,14 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ModelServingStatus {
-    /// The generation that this status speaks of.
+    /// The generation of the spec that this status is of.
     #[schemars(range(min = 0))]
     pub observed_generation: i64,
     /// Groups that exist.
     pub replicas: i32,
     /// Groups of the revision that the ModelServing comes from.
     pub current_replicas: i32,
-    /// Groups of the revision that it goes to.
+    /// Groups of the revision that the update goes to.
     pub updated_replicas: i32,
     /// Groups whose pods are all Ready.
     pub available_replicas: i32,
@@ -25,7 +26,7 @@ pub struct ModelServingStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub current_revision: Option<String>,
-    /// The revision that the ModelServing goes to.
+    /// The revision that the update goes to.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub update_revision: Option<String>,
@@ -33,10 +34,13 @@ pub struct ModelServingStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
     pub label_selector: Option<String>,
-    /// What the ModelServing is doing, and what it waits for.
+    /// What the controller does for the ModelServing, and what it waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub message: Option<String>,
+    /// The same for programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting_for: Option<Wait>,
     /// Each role, over all groups. Roles that were removed are here until their last replica is gone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend(
@@ -67,7 +71,7 @@ pub struct RoleStatus {
     /// Those whose pods are all Ready.
     #[serde(default)]
     pub ready_replicas: i32,
-    /// Those made from the role as it is wanted now.
+    /// Those with the current template of the role.
     #[serde(default)]
     pub updated_replicas: i32,
     /// Those of which both are true.
@@ -84,16 +88,16 @@ pub struct GroupStatus {
     /// Its revision.
     #[schemars(length(max = 63))]
     pub revision: String,
-    /// How often it was made again as a whole.
+    /// How often the group was recreated as a whole.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub restarts: i32,
     /// How often since it was last steady.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub restarts_in_a_row: i32,
-    /// Why it was made again last.
+    /// Why it was recreated last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<GroupFailure>,
-    /// Whether it served before it was made again.
+    /// Whether it served before it was recreated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub served: bool,
     /// Where it is in its upgrade.
@@ -101,9 +105,8 @@ pub struct GroupStatus {
     pub step: Option<StepStatus>,
     /// What it waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 512))]
-    pub message: Option<String>,
-    /// Its role replicas that were made again.
+    pub waiting_for: Option<Wait>,
+    /// Its role replicas that were recreated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend(
         "x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["role", "index"]))]
@@ -122,7 +125,7 @@ pub struct ReplicaStatus {
     /// What it is made from: the hash of its role's template.
     #[schemars(length(max = 63))]
     pub hash: String,
-    /// How often it was made again.
+    /// How often it was recreated.
     #[serde(default)]
     pub restarts: i32,
     /// How often since it was last steady.
@@ -131,13 +134,12 @@ pub struct ReplicaStatus {
     /// Whether it has been in service.
     #[serde(default)]
     pub served: bool,
-    /// Why it was made again last.
+    /// Why it was recreated last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<GroupFailure>,
     /// What it waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 512))]
-    pub message: Option<String>,
+    pub waiting_for: Option<Wait>,
 }
 
 /// The step that a group is at, and what holds it there.

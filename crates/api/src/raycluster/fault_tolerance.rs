@@ -13,7 +13,7 @@ use crate::{
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = backend_rules()))]
 pub struct GcsFaultToleranceOptions {
-    /// Redis unless this says otherwise.
+    /// The backend; Redis by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxLength" = 16))]
     pub backend: Option<GcsBackend>,
@@ -27,7 +27,7 @@ pub struct GcsFaultToleranceOptions {
     /// Our password there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redis_password: Option<RedisCredential>,
-    /// Where in Redis; the UID of the cluster unless this says otherwise.
+    /// The namespace in Redis; the UID of the cluster by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub external_storage_namespace: Option<String>,
@@ -67,16 +67,16 @@ pub struct GcsStorage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub claim_name: Option<String>,
-    /// The size of the claim that is made; 1Gi unless this says otherwise.
+    /// The size of the generated claim; 1Gi by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxLength" = 64, "minimum" = 1,
         "pattern" = "^[+]?([0-9]+([.][0-9]*)?|[.][0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?$"))]
     pub size: Option<Embedded<Quantity>>,
-    /// The class of the claim that is made.
+    /// The class of the generated claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub storage_class_name: Option<String>,
-    /// How the claim that is made may be mounted; by one node unless this says otherwise.
+    /// How the generated claim may be mounted; by one node by default.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4))]
     pub access_modes: Vec<AccessMode>,
@@ -84,7 +84,7 @@ pub struct GcsStorage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096))]
     pub sub_path: Option<String>,
-    /// What becomes of the claim that is made.
+    /// What happens to the generated claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_policy: Option<StorageDeletionPolicy>,
 }

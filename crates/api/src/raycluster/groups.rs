@@ -15,7 +15,7 @@ use crate::{
 pub struct HeadGroupSpec {
     /// Its pod. The first container runs Ray.
     pub template: PodTemplate,
-    /// Its Service, in place of ours where the two differ.
+    /// Its Service; the fields override those of the generated Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("required" = []))]
     pub head_service: Option<Embedded<Service>>,
@@ -54,7 +54,7 @@ pub struct WorkerGroupSpec {
     // Capitals are allowed because KubeRay allows them, and lowers them in the names of pods.
     #[schemars(length(max = 63), regex(pattern = "^[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?$"))]
     pub group_name: String,
-    /// How many replicas; at least `minReplicas` and at most `maxReplicas` are run, whatever this says.
+    /// The number of replicas, limited to `minReplicas` and `maxReplicas`.
     #[serde(default)]
     #[schemars(range(min = 0, max = i32::MAX))]
     pub replicas: i32,
@@ -66,7 +66,7 @@ pub struct WorkerGroupSpec {
     #[serde(default = "no_limit")]
     #[schemars(range(min = 0, max = i32::MAX))]
     pub max_replicas: i32,
-    /// How long a worker of this group may be idle before it goes; only the second autoscaler reads this.
+    /// How long a worker of this group may be idle before it is removed; only the autoscaler v2 reads this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = i32::MAX))]
     pub idle_timeout_seconds: Option<i32>,

@@ -11,12 +11,9 @@ mod status;
 
 use std::sync::LazyLock;
 
-use schema::Schema;
-
 pub use self::{fault_tolerance::*, groups::*, spec::*, status::*};
 use crate::{
-    crd,
-    kind::{Column, Kind, object},
+    kind::{Column, Kind, object, status},
     tidy,
 };
 
@@ -32,6 +29,8 @@ object! {
     RayCluster, RayClusterSpec, RayClusterStatus,
     "ray.io", "v1", "rayclusters"
 }
+
+status!(RayCluster, RayClusterStatus);
 
 /// The kind.
 pub static KIND: Kind = Kind {
@@ -68,7 +67,5 @@ pub static KIND: Kind = Kind {
     spec: tidy::schema_of::<RayClusterSpec>,
     status: tidy::status_of::<RayClusterStatus>,
     review: review::review,
-    schema: LazyLock::new(|| {
-        Schema::new(&crd::root_schema(&KIND)).expect("our own schemas should be readable")
-    }),
+    schema: LazyLock::new(|| KIND.read_schema()),
 };

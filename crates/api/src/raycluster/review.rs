@@ -1,4 +1,4 @@
-//! What the CRD of a RayCluster cannot say. A RayService asks the same of the cluster in it.
+//! The rules of a RayCluster that its CRD cannot express; a RayService applies them to its cluster.
 
 mod fault_tolerance;
 
@@ -23,7 +23,7 @@ pub(super) fn review(review: &mut Review<'_>) {
     cluster(review, "spec", &object.spec, autoscaling);
 }
 
-/// Judges the cluster at `field`; `autoscaling` is whether the autoscaler will run, whoever turned it on.
+/// Reviews the cluster at `field`; `autoscaling` is whether the autoscaler will run, by either of its switches.
 pub(crate) fn cluster(review: &mut Review<'_>, field: &str, spec: &RayClusterSpec, autoscaling: bool) {
     let head = format!("{field}.headGroupSpec");
     pods::review(review, &format!("{head}.template"), &spec.head_group_spec.template);
@@ -156,7 +156,7 @@ fn not_acted_on(review: &mut Review<'_>, field: &str, spec: &RayClusterSpec) {
         ("headGroupSpec.ingressOptions", spec.head_group_spec.ingress_options.is_some()),
     ];
     for (name, _) in fields.iter().filter(|(_, set)| *set) {
-        review.warn(format!("{field}.{name} is kept but not acted on yet"));
+        review.ignore(&format!("{field}.{name}"), "it has no effect yet");
     }
 }
 

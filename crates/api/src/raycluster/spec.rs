@@ -23,7 +23,7 @@ pub struct RayClusterSpec {
     /// Deletes all pods and keeps the rest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
-    /// Who looks after this cluster. Absent is `ray.io/kuberay-operator`, which is us.
+    /// The operator of this cluster. The default is `ray.io/kuberay-operator`, which is Segue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxLength" = 64, "x-kubernetes-validations" = [managed_by_rule()]))]
     pub managed_by: Option<ManagedBy>,
@@ -150,7 +150,7 @@ fn only_second_autoscaler(field: &str, set: &str) -> Value {
     )
 }
 
-/// Whoever looks after an object now would go on doing so after a change.
+/// The field is immutable: the operator that acts on an object would not stop after a change.
 pub(crate) fn managed_by_rule() -> Value {
     rule("self == oldSelf", "'managedBy is immutable: it is \"%s\", not \"%s\"'.format([oldSelf, self])")
 }
@@ -180,23 +180,23 @@ pub struct AuthOptions {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxLength" = 64))]
     pub mode: Option<AuthMode>,
-    /// Lets Kubernetes judge the tokens.
+    /// Lets Kubernetes check the tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enable_k8s_token_auth: Option<bool>,
-    /// The Secret with the token, under `auth_token`. One is made where none is named.
+    /// The Secret with the token, under `auth_token`; by default one is generated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub secret_name: Option<String>,
 }
 
 /// The autoscaler's container and manners.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AutoscalerOptions {
-    /// Its resources; half a core and 512Mi unless this says otherwise.
+    /// Its resources; half a core and 512Mi by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Embedded<ResourceRequirements>>,
-    /// Its image; the head's unless this says otherwise.
+    /// Its image; that of the head by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub image: Option<String>,
@@ -206,7 +206,7 @@ pub struct AutoscalerOptions {
     /// Its privileges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security_context: Option<Embedded<SecurityContext>>,
-    /// How long a worker may be idle before it goes; Ray reads this, 60 if absent.
+    /// How long a worker may be idle before Ray removes it; 60 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = i32::MAX))]
     pub idle_timeout_seconds: Option<i32>,
@@ -229,11 +229,11 @@ pub struct AutoscalerOptions {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub volume_mounts: Vec<Embedded<VolumeMount>>,
-    /// Its command, in place of ours.
+    /// Its command, in place of the default.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(max = 16384)))]
     pub command: Vec<String>,
-    /// Its arguments, in place of ours.
+    /// Its arguments, in place of the default.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(max = 16384)))]
     pub args: Vec<String>,
@@ -252,10 +252,10 @@ pub struct TlsOptions {
     pub other: Map<String, Value>,
 }
 
-/// Who looks after an object.
+/// The operator of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ManagedBy {
-    /// Whoever serves `ray.io` in this cluster: here, us.
+    /// The operator of `ray.io` in this cluster: Segue.
     #[serde(rename = "ray.io/kuberay-operator")]
     Operator,
     /// Kueue, which runs it in another cluster. We leave it alone.
@@ -266,7 +266,7 @@ pub enum ManagedBy {
 /// What happens to running pods when their template changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ClusterUpgradeType {
-    /// All of them are deleted and made again.
+    /// All of them are deleted and recreated.
     Recreate,
     /// Nothing.
     None,

@@ -4,13 +4,16 @@ use k8s_openapi::apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Ti
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::embedded::{Conditions, Texts, conditions_schema, texts_schema};
+use crate::{
+    Wait,
+    embedded::{Conditions, Texts, conditions_schema, texts_schema},
+};
 
 /// What is, of a RayCluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RayClusterStatus {
-    /// The generation that this status speaks of.
+    /// The generation of the spec that this status is of.
     #[schemars(range(min = 0))]
     pub observed_generation: i64,
     /// `ready`, `suspended` or nothing yet.
@@ -22,10 +25,13 @@ pub struct RayClusterStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096))]
     pub reason: Option<String>,
-    /// What the cluster is doing, and what it waits for.
+    /// What the controller does for the cluster, and what it waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub message: Option<String>,
+    /// The same for programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting_for: Option<Wait>,
     /// The processors of all pods that are wanted.
     #[serde(rename = "desiredCPU", skip_serializing_if = "Option::is_none")]
     pub desired_cpu: Option<Quantity>,
@@ -62,7 +68,11 @@ pub struct RayClusterStatus {
     /// Where the head is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<HeadStatus>,
-    /// `HeadPodReady`, `RayClusterProvisioned`, `ReplicaFailure`, `RayClusterSuspending`, `RayClusterSuspended`.
+    /// What must outlive the pods, for each place that a pod had.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 65_536))]
+    pub places: Vec<PlaceStatus>,
+    /// `HeadPodReady`, `RayClusterProvisioned`, `RayClusterSuspending`, `RayClusterSuspended`, `Degraded`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Conditions,
@@ -88,4 +98,41 @@ pub struct HeadStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub service_name: Option<String>,
+}
+
+/// What is remembered of the place of the head, or of a replica of a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PlaceStatus {
+    /// The group of the replica; absent for the head.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub group: Option<String>,
+    /// The index of the replica in its group.
+    #[schemars(range(min = 0))]
+    pub replica: i32,
+    /// The lowest incarnation whose pods may stay. Pods of those below it are to go.
+    #[schemars(range(min = 0))]
+    pub floor: i32,
+    /// The highest incarnation that was seen. Names of pods are not given again up to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub seen: Option<i32>,
+    /// The UID of the head pod that is to go.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub condemned: Option<String>,
+    /// Why the last pods of the place had to go.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub reason: Option<String>,
+    /// Whether its last pods were unhealthy, and no ready ones are there since.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unhealthy: bool,
+    /// How often in a row its pods were replaced because they failed.
+    #[schemars(range(min = 0))]
+    pub replaced: i32,
+    /// When they last were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replaced_at: Option<Time>,
 }

@@ -3,6 +3,7 @@
 //! The API is a superset of the public one (KubeRay v1.7). The incremental upgrade goes by both of its names, the one
 //! that it was designed with and the one that it shipped with; `gateway` in its options and `status.message` are ours.
 
+mod applications;
 mod review;
 mod spec;
 mod status;
@@ -10,17 +11,18 @@ mod timeout;
 
 use std::sync::LazyLock;
 
-use schema::Schema;
-
-pub use self::{spec::*, status::*, timeout::initializing_timeout};
+pub use self::{applications::applications, spec::*, status::*, timeout::initializing_timeout};
 use crate::{
-    crd,
-    kind::{Column, Kind, object},
+    kind::{Column, Kind, object, status},
     tidy,
 };
 
 /// Lets us turn the autoscaler on where an incremental upgrade needs it and the spec does not ask for it.
 pub const ENABLE_AUTOSCALING: &str = "segue.dev/enable-autoscaling";
+/// After how many seconds without progress an upgrade goes back by itself.
+pub const ROLLBACK_AFTER: &str = "segue.dev/rollback-after-seconds";
+/// The path that a cluster must answer with success before more capacity or traffic goes to it.
+pub const READINESS_PATH: &str = "segue.dev/readiness-path";
 /// How long a new service may take to serve; see [`initializing_timeout`].
 pub const INITIALIZING_TIMEOUT: &str = "ray.io/initializing-timeout";
 
@@ -29,6 +31,8 @@ object! {
     RayService, RayServiceSpec, RayServiceStatus,
     "ray.io", "v1", "rayservices"
 }
+
+status!(RayService, RayServiceStatus);
 
 /// The kind.
 pub static KIND: Kind = Kind {
@@ -77,7 +81,5 @@ pub static KIND: Kind = Kind {
     spec: tidy::schema_of::<RayServiceSpec>,
     status: tidy::status_of::<RayServiceStatus>,
     review: review::review,
-    schema: LazyLock::new(|| {
-        Schema::new(&crd::root_schema(&KIND)).expect("our own schemas should be readable")
-    }),
+    schema: LazyLock::new(|| KIND.read_schema()),
 };

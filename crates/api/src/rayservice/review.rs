@@ -1,9 +1,12 @@
-//! What the CRD of a RayService cannot say.
+//! The rules of a RayService that its CRD cannot express.
 
 use schema::Cause;
 use serde_json::{Value, json};
 
-use super::{ENABLE_AUTOSCALING, INITIALIZING_TIMEOUT, RayService, UpgradeStrategy, initializing_timeout};
+use super::{
+    ENABLE_AUTOSCALING, INITIALIZING_TIMEOUT, READINESS_PATH, ROLLBACK_AFTER, RayService, UpgradeStrategy,
+    applications, initializing_timeout,
+};
 use crate::{embedded::Embedded, raycluster, validation::Review};
 
 const CLUSTER: &str = "spec.rayClusterConfig";
@@ -18,6 +21,9 @@ pub(super) fn review(review: &mut Review<'_>) {
     }
     steps(review, &strategy);
     timeout(review);
+    rollback_after(review);
+    readiness_path(review);
+    applications_are_read(review, &service);
     storage_is_shared(review, &service);
     not_acted_on(review, &service);
 }
@@ -74,6 +80,40 @@ fn timeout(review: &mut Review<'_>) {
     }
 }
 
+fn rollback_after(review: &mut Review<'_>) {
+    let Some(text) = review.annotation(ROLLBACK_AFTER) else { return };
+    if !text.parse::<u32>().is_ok_and(|seconds| seconds > 0) {
+        let value = json!(text);
+        let allowed = "must be a whole number of seconds above 0, as a string";
+        review.refuse(
+            &format!("metadata.annotations.{ROLLBACK_AFTER}"),
+            Cause::Invalid,
+            Some(&value),
+            allowed,
+        );
+    }
+}
+
+/// The path of the readiness check, as an URL has it.
+fn readiness_path(review: &mut Review<'_>) {
+    let Some(path) = review.annotation(READINESS_PATH) else { return };
+    let is_plain = path.bytes().all(|byte| byte.is_ascii_graphic());
+    if !path.starts_with('/') || !is_plain {
+        let value = json!(path);
+        let allowed = "must be the path of a URL: \"/\" and printable ASCII characters without spaces";
+        let field = format!("metadata.annotations.{READINESS_PATH}");
+        review.refuse(&field, Cause::Invalid, Some(&value), allowed);
+    }
+}
+
+/// What Serve is told must be readable. What it means, Serve judges.
+fn applications_are_read(review: &mut Review<'_>, service: &RayService) {
+    let text = service.spec.serve_config_v2.as_deref().unwrap_or_default();
+    if let Err(why) = applications(text) {
+        review.refuse("spec.serveConfigV2", Cause::Invalid, None, why);
+    }
+}
+
 /// Two clusters in one storage namespace would read each other's state, and the end of one would erase the other's.
 fn storage_is_shared(review: &mut Review<'_>, service: &RayService) {
     let options = service.spec.ray_cluster_config.gcs_fault_tolerance_options.as_ref();
@@ -100,7 +140,7 @@ fn not_acted_on(review: &mut Review<'_>, service: &RayService) {
         ("deploymentUnhealthySecondThreshold", service.spec.deployment_unhealthy_second_threshold),
     ];
     for (name, _) in fields.iter().filter(|(_, value)| value.is_some()) {
-        review.warn(format!("spec.{name} is kept but not acted on"));
+        review.ignore(&format!("spec.{name}"), "an application that stays unhealthy is left as it is");
     }
 }
 
@@ -148,6 +188,18 @@ mod tests {
         assert!(warnings(&service(&json!({}), &options)).is_empty());
         options["gatewayClassName"] = json!("g");
         assert!(warnings(&service(&json!({}), &options))[0].contains("gatewayClassName is not used"));
+    }
+
+    #[test]
+    fn a_readiness_path_is_the_path_of_a_url() {
+        let refused = |path: &str| {
+            let mut manifest = service(&json!({READINESS_PATH: path}), &json!({}));
+            manifest["spec"]["upgradeStrategy"] = json!({"type": "NewCluster"});
+            let verdict = validate(&manifest, None);
+            verdict.violations.iter().any(|it| it.field.ends_with(READINESS_PATH))
+        };
+        assert!(!refused("/ready?deep=1"));
+        assert!(refused("ready") && refused("/rea dy") && refused(""));
     }
 
     #[test]

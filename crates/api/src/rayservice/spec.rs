@@ -30,7 +30,7 @@ use crate::{
             .format([self.rayClusterConfig.upgradeStrategy.type])"),
 ]))]
 pub struct RayServiceSpec {
-    /// How long a cluster that was replaced stays; 60 unless this says otherwise.
+    /// How long a replaced cluster is kept, in seconds; 60 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = i32::MAX))]
     pub ray_cluster_deletion_delay_seconds: Option<i32>,
@@ -42,7 +42,7 @@ pub struct RayServiceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = i32::MIN, max = i32::MAX))]
     pub deployment_unhealthy_second_threshold: Option<i32>,
-    /// The Service that clients use, in place of ours where the two differ.
+    /// The Service that clients use; its fields override those of the generated Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("required" = []))]
     pub serve_service: Option<Embedded<Service>>,
@@ -55,7 +55,7 @@ pub struct RayServiceSpec {
     pub serve_config_v2: Option<String>,
     /// The cluster that the applications run on. A change makes a new one.
     pub ray_cluster_config: RayClusterSpec,
-    /// Who looks after this service. Absent is `ray.io/kuberay-operator`, which is us.
+    /// The operator of this service. The default is `ray.io/kuberay-operator`, which is Segue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxLength" = 64, "x-kubernetes-validations" = [managed_by_rule()]))]
     pub managed_by: Option<ManagedBy>,
@@ -85,7 +85,7 @@ pub struct UpgradeStrategy {
 }
 
 impl UpgradeStrategy {
-    /// The steps of an incremental upgrade, whichever of its names it goes by.
+    /// The steps of an incremental upgrade, under either of its names.
     pub fn incremental(&self) -> Option<&IncrementalUpgradeOptions> {
         match self.ty {
             Some(UpgradeType::IncrementalUpgrade) => self.incremental_upgrade_options.as_ref(),
@@ -140,11 +140,11 @@ pub struct IncrementalUpgradeOptions {
     /// How long to wait between two moves.
     #[schemars(range(min = 0, max = i32::MAX))]
     pub interval_seconds: i32,
-    /// The class of the Gateway that is made.
+    /// The class of the generated Gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253), regex(pattern = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub gateway_class_name: Option<String>,
-    /// A Gateway of one's own, to which our routes attach; none is made then.
+    /// An existing Gateway, to which the routes attach; no Gateway is generated then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<OwnGateway>,
 }

@@ -1,7 +1,7 @@
-//! One reason for a refusal, as an entry of `details.causes`.
+//! `StatusCause`: one error of a `Status`, as an entry of `details.causes`.
 use serde_json::Value;
 
-/// What is wrong, where, and in which words.
+/// One error: its reason, its field and its message.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cause {
     /// `FieldValueInvalid` and its like.
@@ -66,7 +66,7 @@ impl Cause {
     }
 }
 
-/// One cause per sentence about the same value.
+/// One cause per message about the same value.
 pub fn each(field: &str, value: &str, sentences: Vec<String>) -> impl Iterator<Item = Cause> {
     sentences.into_iter().map(move |sentence| Cause::invalid(field, &Value::from(value), &sentence))
 }

@@ -1,11 +1,12 @@
-//! The way of an object through its Go struct: what is kept, what is dropped, and what does not fit.
+//! Decodes an object as its Go struct would: unknown fields are dropped, values of the wrong type are refused.
+use schema::quantity::canonical;
 use serde_json::{Map, Value};
 
 use super::{
-    BuiltIn, base64, instant,
+    BuiltIn, base64,
     structs::{self, Field, Is, Type},
+    time,
 };
-use crate::quantity::canonical;
 
 const SCHEMA: &str = "apiextensions/v1.JSONSchemaProps";
 
@@ -50,7 +51,7 @@ pub fn decode_meta(kind: &str, version: &str, object: &mut Value) -> Result<Vec<
     }
 }
 
-/// Where the decoder is, in the two ways that it is told: strict decoding counts elements, Go's errors do not.
+/// The position of the decoder, in two notations: strict decoding has the indexes of elements, Go's errors do not.
 struct Place {
     path: String,
     go: String,
@@ -177,8 +178,8 @@ impl Decoder {
             (Is::IntOrString, value) => return self.int_or_string(value, place),
             (Is::Quantity, _) => return self.convert(quantity, value),
             (Is::Bytes, Value::String(_)) => return self.convert(base64::canonical, value),
-            (Is::Time, Value::String(_)) => return self.convert(instant::seconds, value),
-            (Is::MicroTime, Value::String(_)) => return self.convert(instant::micros, value),
+            (Is::Time, Value::String(_)) => return self.convert(time::seconds, value),
+            (Is::MicroTime, Value::String(_)) => return self.convert(time::micros, value),
             (Is::Time | Is::MicroTime, value) => return self.misfit(value, "string", place),
             _ => false,
         };
@@ -216,7 +217,7 @@ impl Decoder {
     }
 }
 
-/// Protobuf does not tell an empty list or map from none.
+/// Protobuf does not distinguish an empty list or map from an absent one.
 fn nothing_if(empty: bool, value: &mut Value) {
     if empty {
         *value = Value::Null;

@@ -1,4 +1,4 @@
-//! What every object's metadata must satisfy.
+//! The validation of metadata, for all kinds.
 use serde_json::Value;
 
 use super::{

@@ -1,13 +1,13 @@
-//! The kinds that are built in: how a kube-apiserver 1.36 reads, completes and judges them.
+//! The built-in kinds: decoding, defaults and validation as in kube-apiserver 1.36.
 //!
-//! The way of an object that is created: [`decode`], [`default`], [`prepare_create`], [`meta::validate_meta`] and
+//! The steps of a create: [`decode`], [`default`], [`prepare_create`], [`meta::validate_meta`] and
 //! [`validate_create`], [`allocate`]. All of it is a function of its arguments: names, times and addresses are given.
 //!
 //! Where we differ on purpose:
 //! - an `EndpointSlice` may name loopback addresses, because in embedded mode that is where the pods listen;
 //! - of the admission plugins only those are mirrored that need no other object: no token volume is mounted into pods, a
 //!   node gets no `not-ready` taint, a claim no `pvc-protection` finalizer, and a priority that was sent is kept;
-//! - there is one family of addresses, and which families a cluster has is not judged;
+//! - there is one IP family, and `ipFamilies` is not checked against those of a cluster;
 //! - the refusal of a pod's update names the fields that changed instead of printing a Go struct.
 //!
 //! Objects are maps sorted by name, so of several unknown fields or wrong types the first by name is reported first; a
@@ -18,7 +18,6 @@ mod cause;
 mod decode;
 mod defaults;
 mod events;
-mod instant;
 mod kinds;
 pub mod meta;
 mod names;
@@ -26,6 +25,7 @@ mod pod;
 mod rbac;
 mod service;
 mod strategy;
+mod time;
 mod validate;
 
 pub use schema::structs;
@@ -46,7 +46,7 @@ pub use self::{
     strategy::{canonicalize, prepare_create, prepare_finalize, prepare_status, prepare_update},
     validate::{validate_create, validate_status, validate_update},
 };
-use crate::shape::Shapes;
+use crate::type_schema::TypeSchema;
 
 /// How the name of an object is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub enum Generation {
     Content,
 }
 
-/// A resource below another: `pods/log`.
+/// A subresource, such as `pods/log`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Subresource {
     pub name: &'static str,
@@ -108,17 +108,17 @@ pub struct BuiltIn {
 }
 
 impl BuiltIn {
-    /// The shape of the kind's objects.
-    pub fn shapes(&self) -> &'static Shapes {
+    /// The type schema of the kind.
+    pub fn type_schema(&self) -> &'static TypeSchema {
         // Each when it is first needed: all of them would take most of the time of a start.
-        static SHAPES: LazyLock<HashMap<&'static str, OnceLock<Shapes>>> =
+        static SHAPES: LazyLock<HashMap<&'static str, OnceLock<TypeSchema>>> =
             LazyLock::new(|| KINDS.iter().map(|kind| (kind.definition, OnceLock::new())).collect());
-        static NOTHING: LazyLock<Shapes> = LazyLock::new(|| Shapes::new(&Value::Null, &Map::new()));
+        static NOTHING: LazyLock<TypeSchema> = LazyLock::new(|| TypeSchema::new(&Value::Null, &Map::new()));
         let read = || {
             let schema = DEFINITIONS.get(self.definition).unwrap_or(&Value::Null);
-            Shapes::new(schema, &DEFINITIONS)
+            TypeSchema::new(schema, &DEFINITIONS)
         };
-        SHAPES.get(self.definition).map_or(&NOTHING, |shapes| shapes.get_or_init(read))
+        SHAPES.get(self.definition).map_or(&NOTHING, |type_schema| type_schema.get_or_init(read))
     }
 
     /// The `apiVersion` of the kind's objects.

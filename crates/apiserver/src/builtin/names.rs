@@ -1,4 +1,4 @@
-//! The rules for names, each answering with what is wrong, in the words that clients know.
+//! The rules for names. Each returns the messages of a kube-apiserver for what is wrong.
 use super::NameRule;
 
 const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
@@ -42,16 +42,16 @@ pub fn subdomain(text: &str) -> Vec<String> {
 }
 
 fn sub(text: &str, unit: &str) -> Vec<String> {
-    let shape = (!is_subdomain(text)).then(|| pattern(SUBDOMAIN_SAYS, SUBDOMAIN, &["example.com"]));
-    too_long(text, 253, unit).into_iter().chain(shape).collect()
+    let type_ref = (!is_subdomain(text)).then(|| pattern(SUBDOMAIN_SAYS, SUBDOMAIN, &["example.com"]));
+    too_long(text, 253, unit).into_iter().chain(type_ref).collect()
 }
 
 pub fn label(text: &str) -> Vec<String> {
-    let shape = (!lower_label(text)).then(|| {
+    let type_ref = (!lower_label(text)).then(|| {
         let dots = is_subdomain(text).then(|| "must not contain dots".to_owned());
         dots.unwrap_or_else(|| pattern(LABEL_SAYS, LABEL, &["my-name", "123-abc"]))
     });
-    too_long(text, 63, "characters").into_iter().chain(shape).collect()
+    too_long(text, 63, "characters").into_iter().chain(type_ref).collect()
 }
 
 pub fn path_segment(text: &str) -> Vec<String> {
@@ -99,22 +99,22 @@ pub fn qualified(text: &str) -> Vec<String> {
 
 pub fn label_value(text: &str) -> Vec<String> {
     let says = format!("a valid label must be an empty string or {}", KEY_SAYS.trim_start_matches("must "));
-    let shape = (!text.is_empty() && !key_shape(text))
+    let type_ref = (!text.is_empty() && !key_shape(text))
         .then(|| pattern(&says, &format!("({KEY})?"), &["MyValue", "my_value", "12345"]));
-    too_long(text, 63, "bytes").into_iter().chain(shape).collect()
+    too_long(text, 63, "bytes").into_iter().chain(type_ref).collect()
 }
 
 /// A key of a ConfigMap or Secret, which becomes the name of a file.
 pub fn config_key(text: &str) -> Vec<String> {
     let shaped = !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
     let examples = &["key.name", "KEY_NAME", "key-name"];
-    let shape = (!shaped).then(|| pattern(CONFIG_SAYS, "[-._a-zA-Z0-9]+", examples));
+    let type_ref = (!shaped).then(|| pattern(CONFIG_SAYS, "[-._a-zA-Z0-9]+", examples));
     let path = match text {
         "." => Some("must not be '.'"),
         ".." => Some("must not be '..'"),
         text => text.starts_with("..").then_some("must not start with '..'"),
     };
-    too_long(text, 253, "characters").into_iter().chain(shape).chain(path.map(str::to_owned)).collect()
+    too_long(text, 253, "characters").into_iter().chain(type_ref).chain(path.map(str::to_owned)).collect()
 }
 
 pub fn port_name(text: &str) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! Roles and those who have them.
+//! The validation of roles and role bindings.
 use serde_json::{Value, json};
 
 use super::{

@@ -140,8 +140,8 @@ fn mirror_cluster_ip(spec: &mut Value) {
     }
 }
 
-/// One family, as in a cluster of IPv4 alone; a headless service without a selector promises both, because whoever
-/// writes its endpoints decides.
+/// One family, as in a cluster with IPv4 only. A headless service without a selector has both, because its endpoints are
+/// written by a client.
 fn families(old: Option<&Value>, spec: &mut Value) {
     if !has_cluster_ip(spec) {
         return;

@@ -1,4 +1,4 @@
-//! What the server itself writes into an object before it is judged.
+//! The fields that the server writes into an object before validation.
 //!
 //! Which part of an object a request may change is the same for most kinds: `status` only at its own place, everything
 //! else only at the other.

@@ -1,4 +1,4 @@
-//! What the kinds other than pods and services must satisfy, and which rule is whose.
+//! The validation of the built-in kinds other than pods and services, and which rules each kind has.
 use std::{collections::HashSet, net::IpAddr};
 
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ pub fn validate_create(kind: &BuiltIn, object: &Value) -> Vec<Cause> {
     causes
 }
 
-/// Kinds whose metadata is judged by the general rules alone.
+/// Kinds whose metadata is validated by the general rules only.
 const PLAIN_META: &[&str] = &[
     "core/v1.Event",
     "policy/v1.PodDisruptionBudget",
@@ -376,7 +376,7 @@ fn claim(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-/// What is wrong with the frame of a definition; its schemas are judged by whoever reads them.
+/// The violations of a definition outside its schemas, which are checked when the kind is installed.
 fn definition(crd: &Value) -> Vec<Cause> {
     let spec = &crd["spec"];
     let mut causes = Vec::new();

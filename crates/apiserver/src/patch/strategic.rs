@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::order::{self, Key, arrange, identities, identity, no_merge_key, wrong_type};
 use super::{PatchError, go};
-use crate::shape::Shape;
+use crate::type_schema::TypeRef;
 
 type Fields = Map<String, Value>;
 
@@ -15,12 +15,14 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList";
 const SET_ORDER: &str = "$setElementOrder";
 
-/// Merges `patch` into a copy of `doc`, an object of the kind that `shape` describes.
-pub fn strategic(doc: &Value, patch: &Value, shape: Shape<'_>) -> Result<Value, PatchError> {
+/// Merges `patch` into a copy of `doc`, an object of the kind that `type_ref` describes.
+pub fn strategic(doc: &Value, patch: &Value, type_ref: TypeRef<'_>) -> Result<Value, PatchError> {
     let Value::Object(original) = doc else { return Err(wrong_type("map[string]interface {}", doc)) };
     match patch {
         Value::Null => Ok(doc.clone()),
-        Value::Object(patch) => Ok(Value::Object(merge_map(original.clone(), patch.clone(), Some(shape))?)),
+        Value::Object(patch) => {
+            Ok(Value::Object(merge_map(original.clone(), patch.clone(), Some(type_ref))?))
+        }
         other => Err(PatchError::Malformed(format!(
             "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
             go::json_name(other)
@@ -31,7 +33,7 @@ pub fn strategic(doc: &Value, patch: &Value, shape: Shape<'_>) -> Result<Value, 
 fn merge_map(
     mut original: Fields,
     mut patch: Fields,
-    shape: Option<Shape<'_>>,
+    type_ref: Option<TypeRef<'_>>,
 ) -> Result<Fields, PatchError> {
     if let Some(directive) = patch.get(DIRECTIVE) {
         return match directive.as_str() {
@@ -44,9 +46,9 @@ fn merge_map(
         };
     }
     retain_keys(&mut original, &mut patch)?;
-    order_lists(&mut original, &mut patch, shape)?;
+    order_lists(&mut original, &mut patch, type_ref)?;
     for (name, value) in patch {
-        merge_field(&mut original, &name, value, shape)?;
+        merge_field(&mut original, &name, value, type_ref)?;
     }
     Ok(original)
 }
@@ -71,7 +73,7 @@ fn merge_field(
     original: &mut Fields,
     name: &str,
     value: Value,
-    shape: Option<Shape<'_>>,
+    type_ref: Option<TypeRef<'_>>,
 ) -> Result<(), PatchError> {
     let deletes = name.starts_with(DELETE_FROM);
     let name = if deletes { list_name(name, DELETE_FROM, "primitive list")? } else { name };
@@ -80,14 +82,14 @@ fn merge_field(
             original.remove(name);
         }
         (Some(Value::Object(old)), Value::Object(new)) => {
-            let below = field(shape, name)?;
+            let below = field(type_ref, name)?;
             *old = match below {
                 Some(below) if below.patch_strategy("replace") => new,
                 below => merge_map(std::mem::take(old), new, below)?,
             };
         }
         (Some(Value::Array(old)), Value::Array(new)) => {
-            let rule = Rule::of(shape, name)?;
+            let rule = Rule::of(type_ref, name)?;
             *old = merge_list(std::mem::take(old), new, rule, deletes)?.list;
         }
         (_, new) if !deletes => match without_directives(without_nulls(new)) {
@@ -103,15 +105,15 @@ fn merge_field(
     Ok(())
 }
 
-/// The shape of a field that is an object or a list. Nothing where the schema is open: there all lists are replaced.
-fn field<'a>(shape: Option<Shape<'a>>, name: &str) -> Result<Option<Shape<'a>>, PatchError> {
-    let Some(shape) = shape else { return Ok(None) };
-    let named = shape.fields().next().is_some();
-    if !named && shape.rest().is_some() {
+/// The type of a field that is an object or a list; `None` where the schema is open: there all lists are replaced.
+fn field<'a>(type_ref: Option<TypeRef<'a>>, name: &str) -> Result<Option<TypeRef<'a>>, PatchError> {
+    let Some(type_ref) = type_ref else { return Ok(None) };
+    let named = type_ref.fields().next().is_some();
+    if !named && type_ref.rest().is_some() {
         let why = "merging an object in json but data type is not struct, instead is: map";
         return Err(PatchError::Unmergeable(why.into()));
     }
-    match shape.field(name) {
+    match type_ref.field(name) {
         None if named => {
             Err(PatchError::Unmergeable(format!("unable to find api field for the json field {name:?}")))
         }
@@ -124,12 +126,12 @@ fn field<'a>(shape: Option<Shape<'a>>, name: &str) -> Result<Option<Shape<'a>>, 
 struct Rule<'a> {
     merges: bool,
     key: Key<'a>,
-    item: Option<Shape<'a>>,
+    item: Option<TypeRef<'a>>,
 }
 
 impl<'a> Rule<'a> {
-    fn of(shape: Option<Shape<'a>>, name: &str) -> Result<Self, PatchError> {
-        let Some(list) = field(shape, name)? else {
+    fn of(type_ref: Option<TypeRef<'a>>, name: &str) -> Result<Self, PatchError> {
+        let Some(list) = field(type_ref, name)? else {
             return Ok(Self { merges: false, key: None, item: None });
         };
         Ok(Self { merges: list.patch_strategy("merge"), key: list.patch_key(), item: list.item() })
@@ -192,7 +194,7 @@ fn merge_objects(
     original: Vec<Value>,
     patch: Vec<Value>,
     key: &str,
-    item: Option<Shape<'_>>,
+    item: Option<TypeRef<'_>>,
 ) -> Result<Merged, PatchError> {
     let length = original.len();
     let Directed { original, patch, replaced } = directives(original, patch, key)?;
@@ -244,7 +246,7 @@ fn merge_each(
     original: Vec<Value>,
     patch: Vec<Value>,
     key: &str,
-    item: Option<Shape<'_>>,
+    item: Option<TypeRef<'_>>,
 ) -> Result<Vec<Value>, PatchError> {
     let mut merged = original;
     let mut places = HashMap::new();
@@ -268,7 +270,7 @@ fn merge_each(
 fn order_lists(
     original: &mut Fields,
     patch: &mut Fields,
-    shape: Option<Shape<'_>>,
+    type_ref: Option<TypeRef<'_>>,
 ) -> Result<(), PatchError> {
     let directives: Vec<String> = patch.keys().filter(|name| name.starts_with(SET_ORDER)).cloned().collect();
     for directive in directives {
@@ -276,7 +278,7 @@ fn order_lists(
         let name = list_name(&directive, SET_ORDER, "setElementOrder list")?;
         let old = list(original.get(name).cloned())?;
         let new = list(patch.get(name).cloned())?;
-        let rule = Rule::of(shape, name)?;
+        let rule = Rule::of(type_ref, name)?;
         if old.is_none() && new.is_none() {
             continue;
         }

@@ -11,7 +11,7 @@ pub enum Selectable<'a> {
 
 impl Selectable<'_> {
     fn check(self, name: &str) -> Result<(), String> {
-        let (known, refusal) = match self {
+        let (known, error) = match self {
             Self::Metadata => (
                 &["metadata.name", "metadata.namespace"][..],
                 format!(
@@ -20,7 +20,7 @@ impl Selectable<'_> {
             ),
             Self::Named(names) => (names, format!("field label not supported: {name}")),
         };
-        if known.contains(&name) { Ok(()) } else { Err(refusal) }
+        if known.contains(&name) { Ok(()) } else { Err(error) }
     }
 }
 

@@ -5,7 +5,11 @@ use std::{
     sync::Arc,
 };
 
-use super::{Change, Entry, Event, Key, Refused, Resource, change::Write, state::State};
+use super::{
+    Change, CommitError, Entry, Event, Key, Resource,
+    change::{Clash, Write},
+    state::State,
+};
 
 /// What one writer asks for.
 pub(super) enum Work {
@@ -50,7 +54,7 @@ impl<'state> Batch<'state> {
         }
     }
 
-    pub(super) fn stage(&mut self, work: Work) -> Result<Vec<Arc<Entry>>, Refused> {
+    pub(super) fn stage(&mut self, work: Work) -> Result<Vec<Arc<Entry>>, CommitError> {
         match work {
             Work::Changes(changes) => self.stage_changes(changes),
             Work::Drop(resource) => {
@@ -64,7 +68,7 @@ impl<'state> Batch<'state> {
         self.steps
     }
 
-    fn stage_changes(&mut self, changes: Vec<Change>) -> Result<Vec<Arc<Entry>>, Refused> {
+    fn stage_changes(&mut self, changes: Vec<Change>) -> Result<Vec<Arc<Entry>>, CommitError> {
         let mark = self.steps.len();
         let staged: Result<_, _> = changes.into_iter().map(|change| self.stage_change(change)).collect();
         if staged.is_err() {
@@ -73,10 +77,13 @@ impl<'state> Batch<'state> {
         staged
     }
 
-    fn stage_change(&mut self, Change { key, write }: Change) -> Result<Arc<Entry>, Refused> {
+    fn stage_change(&mut self, Change { key, write, clash }: Change) -> Result<Arc<Entry>, CommitError> {
         let before = self.current(&key);
         if write.expected() != before.as_ref().map(|entry| entry.revision) {
-            return Err(Refused::Changed { key, current: before });
+            return Err(CommitError::Conflict { key, current: before });
+        }
+        if let Some(with) = clash.and_then(|clash| self.clashing(&key, &clash)) {
+            return Err(CommitError::Clash { with });
         }
         self.revision += 1;
         let (draft, deleted) = match write {
@@ -95,6 +102,22 @@ impl<'state> Batch<'state> {
         self.overlay.retain(|key, _| key.resource != resource);
         self.dropped.insert(Arc::clone(&resource));
         self.steps.push(Step::Drop { resource, revision: self.revision });
+    }
+
+    /// The first other object of the resource for which the clash holds.
+    fn clashing(&self, key: &Key, Clash(clash): &Clash) -> Option<Key> {
+        let mut staged =
+            self.overlay.iter().filter(|(other, _)| other.resource == key.resource && *other != key);
+        let staged = staged.find(|(_, entry)| entry.as_ref().is_some_and(|entry| clash(entry)));
+        if let Some((other, _)) = staged {
+            return Some(other.clone());
+        }
+        let stored =
+            if self.dropped.contains(&key.resource) { None } else { self.state.entries(&key.resource) };
+        let clashing = stored.into_iter().flatten().filter(|(_, entry)| clash(entry));
+        let mut clashing =
+            clashing.map(|(place, _)| Key { resource: Arc::clone(&key.resource), place: place.clone() });
+        clashing.find(|other| other != key && !self.overlay.contains_key(other))
     }
 
     fn current(&self, key: &Key) -> Option<Arc<Entry>> {

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError},
-    io::{self, Write},
+    io::{self, Seek, SeekFrom, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     thread,
@@ -26,7 +26,11 @@ pub trait Disk: Send {
 }
 
 pub trait DiskFile: Send {
+    fn length(&self) -> io::Result<u64>;
+    /// After an error a part of the bytes may be there.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// Drops what is behind a length. The next append follows there.
+    fn cut(&mut self, length: u64) -> io::Result<()>;
     fn sync(&mut self) -> io::Result<()>;
 }
 
@@ -119,8 +123,17 @@ impl Disk for Directory {
 }
 
 impl DiskFile for File {
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.write_all(bytes)
+    }
+
+    fn cut(&mut self, length: u64) -> io::Result<()> {
+        self.set_len(length)?;
+        self.seek(SeekFrom::Start(length)).map(drop)
     }
 
     fn sync(&mut self) -> io::Result<()> {

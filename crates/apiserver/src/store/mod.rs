@@ -1,9 +1,8 @@
 //! Objects with their revisions and their recent history, in memory or also on disk.
 //!
 //! All of it is in memory; a durable store also keeps a log, and shows nothing that is not in it. One revision counts
-//! all writes to all resources. What is written is judged, logged and made visible in `batch`es; `state` is what
-//! readers see; `watcher` follows it; `writer` makes batches durable through `log`, and `recovery` reads them
-//! back.
+//! all writes to all resources. Writes are checked, logged and made visible in `batch`es; `state` is what readers see;
+//! `watcher` follows it; `writer` makes batches durable through the write-ahead log (`wal`), and `recovery` reads it.
 
 mod batch;
 mod change;
@@ -11,10 +10,10 @@ mod disk;
 mod draft;
 mod entry;
 mod frame;
-mod log;
 mod record;
 mod recovery;
 mod state;
+mod wal;
 mod watcher;
 mod writer;
 
@@ -25,6 +24,8 @@ use std::{
     sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
+use tokio::sync::watch;
+
 use self::{
     batch::{Batch, Work},
     recovery::{Recovered, recover},
@@ -32,16 +33,16 @@ use self::{
     writer::Writer,
 };
 pub use self::{
-    change::{Change, OutOfReach, Refused, Write},
+    change::{Change, CommitError, RevisionError, Write},
     disk::{Directory, Disk, DiskFile},
     draft::{Draft, NotADraft},
     entry::{Entry, Event, Key, Place, Resource},
-    recovery::{Cut, OpenError},
+    recovery::{OpenError, TornWrite},
     watcher::Watcher,
     writer::Health,
 };
 
-/// How much is remembered of what was, over all resources. The newest event is always remembered.
+/// The limits of the event history of all resources together. The newest event is always kept.
 #[derive(Clone, Copy, Debug)]
 pub struct History {
     pub events: usize,
@@ -106,7 +107,7 @@ struct Inner {
 /// A durable store and how it was found.
 pub struct Opened {
     pub store: Store,
-    pub cut: Option<Cut>,
+    pub cut: Option<TornWrite>,
 }
 
 impl Store {
@@ -132,36 +133,36 @@ impl Store {
 
     /// Returns when the change is durable, with the object as it is now, or of a delete: as it was last. Once it is
     /// polled, dropping the future does not take the change back.
-    pub async fn commit(&self, change: Change) -> Result<Arc<Entry>, Refused> {
+    pub async fn commit(&self, change: Change) -> Result<Arc<Entry>, CommitError> {
         self.commit_all(vec![change]).await.map(only)
     }
 
     /// All of the changes or none, each with a revision of its own. No reader and no crash sees some without the
-    /// others, except who asks for a revision in between.
-    pub async fn commit_all(&self, changes: Vec<Change>) -> Result<Vec<Arc<Entry>>, Refused> {
+    /// others, except a list of a revision in between.
+    pub async fn commit_all(&self, changes: Vec<Change>) -> Result<Vec<Arc<Entry>>, CommitError> {
         self.work(Work::Changes(changes)).await
     }
 
-    /// Drops all objects of a resource and its history. Who watches it is told that its revision expired.
-    pub async fn drop_resource(&self, resource: &str) -> Result<(), Refused> {
+    /// Drops all objects of a resource and its history. Its watchers get the error `Expired`.
+    pub async fn drop_resource(&self, resource: &str) -> Result<(), CommitError> {
         self.work(Work::Drop(resource.into())).await.map(drop)
     }
 
-    async fn work(&self, work: Work) -> Result<Vec<Arc<Entry>>, Refused> {
+    async fn work(&self, work: Work) -> Result<Vec<Arc<Entry>>, CommitError> {
         match &self.0.writer {
             Some(writer) => writer.commit(work).await,
             None => self.work_in_memory(work),
         }
     }
 
-    fn work_in_memory(&self, work: Work) -> Result<Vec<Arc<Entry>>, Refused> {
+    fn work_in_memory(&self, work: Work) -> Result<Vec<Arc<Entry>>, CommitError> {
         let mut state = write(&self.0.state);
         let mut batch = Batch::over(&state);
         let staged = batch.stage(work);
         let steps = batch.into_steps();
-        let news = state.apply(steps);
+        let wakeups = state.apply(steps);
         drop(state);
-        news.tell();
+        wakeups.send();
         staged
     }
 
@@ -173,7 +174,7 @@ impl Store {
         read(&self.0.state).get(key)
     }
 
-    pub fn list(&self, resource: &str, query: &Query) -> Result<Listing, OutOfReach> {
+    pub fn list(&self, resource: &str, query: &Query) -> Result<Listing, RevisionError> {
         let state = read(&self.0.state);
         let revision = query.at.unwrap_or_else(|| state.revision());
         if revision != state.revision() {
@@ -186,14 +187,15 @@ impl Store {
     }
 
     /// Follows a resource from a revision on: the first event is the first after it.
-    pub fn watch(&self, resource: &str, from: u64) -> Result<Watcher, OutOfReach> {
+    pub fn watch(&self, resource: &str, from: u64) -> Result<Watcher, RevisionError> {
         let resource: Resource = resource.into();
-        let news = write(&self.0.state).subscribe(&resource, from)?;
-        Ok(Watcher::new(Arc::clone(&self.0.state), resource, from, news))
+        let wakeups = write(&self.0.state).subscribe(&resource, from)?;
+        Ok(Watcher::new(Arc::clone(&self.0.state), resource, from, wakeups))
     }
 
-    pub fn health(&self) -> Health {
-        self.0.writer.as_ref().map(Writer::health).unwrap_or_default()
+    /// How the store is, and how it changes.
+    pub fn health(&self) -> watch::Receiver<Health> {
+        self.0.writer.as_ref().map_or_else(|| watch::channel(Health::default()).1, Writer::health)
     }
 }
 

@@ -1,4 +1,4 @@
-//! From files back to objects.
+//! Recovery: reads snapshot and log into objects.
 
 use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc};
 
@@ -7,8 +7,8 @@ use thiserror::Error;
 use super::{
     Disk, Entry, Key,
     frame::{BadHead, FILE_HEAD, Kind, Next, check_file_head, next},
-    log::{Log, log_name, remove_superfluous, remove_temporary, revision_of, snapshot_name},
     record::{Record, Records, Replay},
+    wal::{Log, log_name, remove_superfluous, remove_temporary, revision_of, snapshot_name},
 };
 
 /// Why a directory cannot be opened. Nothing in it was changed.
@@ -24,9 +24,9 @@ pub enum OpenError {
     Version { file: String, found: u32 },
 }
 
-/// The end of the log that was cut off: a write that a crash interrupted and that nobody was told of.
+/// A torn write at the end of the log, which was cut off: a crash interrupted it before it was acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cut {
+pub struct TornWrite {
     pub file: String,
     pub offset: usize,
     pub bytes: usize,
@@ -35,7 +35,7 @@ pub struct Cut {
 pub(super) struct Recovered {
     pub(super) revision: u64,
     pub(super) objects: BTreeMap<Key, Arc<Entry>>,
-    pub(super) cut: Option<Cut>,
+    pub(super) cut: Option<TornWrite>,
     pub(super) log: Log,
 }
 
@@ -70,8 +70,8 @@ fn fresh(disk: Box<dyn Disk>) -> Result<Recovered, OpenError> {
     Ok(Recovered { revision: 0, objects: BTreeMap::new(), cut: None, log })
 }
 
-/// Opens the last log to go on behind its last whole frame. It is synced before anyone reads what is in it: the
-/// process that wrote the last frame may have died before it was durable.
+/// Opens the last log to append behind its last whole frame. It is synced before its content is served: the process
+/// that wrote the last frame may have died before it was durable.
 fn resume(disk: Box<dyn Disk>, last: u64, length: u64, written: u64, from: u64) -> Result<Log, OpenError> {
     let name = log_name(last);
     let mut file = disk.append_at(&name, length).map_err(io(&name))?;
@@ -86,7 +86,7 @@ struct Reader<'disk> {
     disk: &'disk dyn Disk,
     replay: Replay,
     revision: u64,
-    cut: Option<Cut>,
+    cut: Option<TornWrite>,
     /// Of the last file that was read, without what was cut off.
     length: usize,
 }
@@ -132,7 +132,7 @@ impl Reader<'_> {
         }
         self.length = offset;
         if offset < file.len() {
-            self.cut = Some(Cut { file: name, offset, bytes: file.len() - offset });
+            self.cut = Some(TornWrite { file: name, offset, bytes: file.len() - offset });
         }
         Ok(())
     }

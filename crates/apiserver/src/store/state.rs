@@ -1,4 +1,4 @@
-//! What readers see: the objects as they are, and the newest events.
+//! The committed state: the current objects and the newest events.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -8,9 +8,9 @@ use std::{
     sync::Arc,
 };
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
-use super::{Entry, Event, History, Key, OutOfReach, Place, Resource, batch::Step};
+use super::{Entry, Event, History, Key, Place, Resource, RevisionError, batch::Step};
 
 pub(super) struct State {
     revision: u64,
@@ -30,17 +30,19 @@ struct Collection {
     events: VecDeque<Arc<Event>>,
     /// Events up to and including this revision may have been forgotten.
     floor: u64,
-    /// One per resource: a write to pods does not wake the watchers of secrets.
-    news: watch::Sender<()>,
+    /// One per resource: a write to pods does not wake the watchers of secrets. Not a `watch` channel, which wakes its
+    /// receivers in a random order: the watchers are woken in the order in which they began to wait, so that a run on
+    /// one thread repeats exactly.
+    wakeups: Arc<Notify>,
 }
 
-/// Wakes the watchers of what was applied, once the lock is gone.
-pub(super) struct News(Vec<watch::Sender<()>>);
+/// Wakes the watchers of a batch, after the lock is released.
+pub(super) struct Wakeups(Vec<Arc<Notify>>);
 
-impl News {
-    pub(super) fn tell(self) {
-        for news in self.0 {
-            news.send_replace(());
+impl Wakeups {
+    pub(super) fn send(self) {
+        for wakeups in self.0 {
+            wakeups.notify_waiters();
         }
     }
 }
@@ -76,6 +78,11 @@ impl State {
         self.collections.get(&key.resource)?.objects.get(&key.place).cloned()
     }
 
+    /// The objects of a resource that exists.
+    pub(super) fn entries(&self, resource: &str) -> Option<&BTreeMap<Place, Arc<Entry>>> {
+        self.collections.get(resource).map(|collection| &collection.objects)
+    }
+
     pub(super) fn objects(&self) -> Vec<(Key, Arc<Entry>)> {
         let of = |(resource, collection): (&Resource, &Collection)| {
             let key = |place: &Place| Key { resource: Arc::clone(resource), place: place.clone() };
@@ -89,7 +96,7 @@ impl State {
     }
 
     /// Makes a batch visible. Its revisions follow on this state's.
-    pub(super) fn apply(&mut self, steps: Vec<Step>) -> News {
+    pub(super) fn apply(&mut self, steps: Vec<Step>) -> Wakeups {
         let mut touched = BTreeSet::new();
         for step in steps {
             match step {
@@ -106,7 +113,7 @@ impl State {
                 }
             }
         }
-        News(touched.iter().map(|resource| self.collection(resource).news.clone()).collect())
+        Wakeups(touched.iter().map(|resource| self.collection(resource).wakeups.clone()).collect())
     }
 
     fn put(&mut self, event: &Event) {
@@ -158,28 +165,24 @@ impl State {
         self.collections.entry(Arc::clone(resource)).or_insert_with(|| Collection::empty(floor))
     }
 
-    pub(super) fn subscribe(
-        &mut self,
-        resource: &Resource,
-        from: u64,
-    ) -> Result<watch::Receiver<()>, OutOfReach> {
+    pub(super) fn subscribe(&mut self, resource: &Resource, from: u64) -> Result<Arc<Notify>, RevisionError> {
         self.reachable(resource, from)?;
-        Ok(self.collection(resource).news.subscribe())
+        Ok(Arc::clone(&self.collection(resource).wakeups))
     }
 
-    pub(super) fn reachable(&self, resource: &str, revision: u64) -> Result<(), OutOfReach> {
+    pub(super) fn reachable(&self, resource: &str, revision: u64) -> Result<(), RevisionError> {
         let floor = self.collections.get(resource).map_or(self.began, |collection| collection.floor);
         if revision < floor {
-            return Err(OutOfReach::Expired { oldest: floor });
+            return Err(RevisionError::Expired { oldest: floor });
         }
         if revision > self.revision {
-            return Err(OutOfReach::Future { newest: self.revision });
+            return Err(RevisionError::Future { newest: self.revision });
         }
         Ok(())
     }
 
     /// The first event of a resource after a revision.
-    pub(super) fn event_after(&self, resource: &str, seen: u64) -> Result<Option<Arc<Event>>, OutOfReach> {
+    pub(super) fn event_after(&self, resource: &str, seen: u64) -> Result<Option<Arc<Event>>, RevisionError> {
         self.reachable(resource, seen)?;
         Ok(self
             .collections
@@ -189,7 +192,7 @@ impl State {
     }
 
     /// The newest revision such that no event of the resource up to it is still to come for who saw up to `seen`.
-    pub(super) fn progress(&self, resource: &str, seen: u64) -> Result<u64, OutOfReach> {
+    pub(super) fn progress(&self, resource: &str, seen: u64) -> Result<u64, RevisionError> {
         let next = self.event_after(resource, seen)?;
         Ok(next.map_or(self.revision, |event| event.revision() - 1))
     }
@@ -240,7 +243,7 @@ impl Scope<'_> {
 
 impl Collection {
     fn empty(floor: u64) -> Self {
-        Self { objects: BTreeMap::new(), events: VecDeque::new(), floor, news: watch::Sender::new(()) }
+        Self { objects: BTreeMap::new(), events: VecDeque::new(), floor, wakeups: Arc::default() }
     }
 
     fn events_after(&self, revision: u64) -> impl Iterator<Item = &Arc<Event>> {

@@ -1,21 +1,18 @@
-//! Following one resource.
+//! A watch of one resource.
 
-use std::{
-    future::pending,
-    sync::{Arc, RwLock},
-};
+use std::sync::{Arc, RwLock};
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
-use super::{Event, OutOfReach, Resource, read, state::State};
+use super::{Event, Resource, RevisionError, read, state::State};
 
-/// A place in the history of one resource. It holds no events of its own: a slow watcher costs nothing, and is told
-/// when what it has not seen yet is forgotten.
+/// A position in the history of one resource. It buffers no events: a slow watcher costs nothing, and gets the error
+/// `Expired` when the history no longer holds its position.
 pub struct Watcher {
     state: Arc<RwLock<State>>,
     resource: Resource,
     seen: u64,
-    news: watch::Receiver<()>,
+    wakeups: Arc<Notify>,
 }
 
 impl Watcher {
@@ -23,28 +20,26 @@ impl Watcher {
         state: Arc<RwLock<State>>,
         resource: Resource,
         seen: u64,
-        news: watch::Receiver<()>,
+        wakeups: Arc<Notify>,
     ) -> Self {
-        Self { state, resource, seen, news }
+        Self { state, resource, seen, wakeups }
     }
 
     /// The next event, when there is one. Dropping the future loses nothing.
-    pub async fn next(&mut self) -> Result<Arc<Event>, OutOfReach> {
+    pub async fn next(&mut self) -> Result<Arc<Event>, RevisionError> {
         loop {
-            // Before looking: what is written after the look then wakes.
-            self.news.mark_unchanged();
+            let wakeups = Arc::clone(&self.wakeups);
+            // Made before the read: a write after the read wakes the watcher.
+            let written = wakeups.notified();
             if let Some(event) = self.try_next()? {
                 return Ok(event);
             }
-            if self.news.changed().await.is_err() {
-                // The state that this holds also holds the sender.
-                pending::<()>().await;
-            }
+            written.await;
         }
     }
 
     /// The next event, if there is one already.
-    pub fn try_next(&mut self) -> Result<Option<Arc<Event>>, OutOfReach> {
+    pub fn try_next(&mut self) -> Result<Option<Arc<Event>>, RevisionError> {
         let event = read(&self.state).event_after(&self.resource, self.seen)?;
         if let Some(event) = &event {
             self.seen = event.revision();
@@ -52,9 +47,9 @@ impl Watcher {
         Ok(event)
     }
 
-    /// The newest revision that a bookmark may name: whoever watches from there misses nothing that this watcher has
-    /// not been given yet.
-    pub fn progress(&self) -> Result<u64, OutOfReach> {
+    /// The newest revision that a bookmark may name: a watch from there gets every event that this watcher has not
+    /// returned yet.
+    pub fn progress(&self) -> Result<u64, RevisionError> {
         read(&self.state).progress(&self.resource, self.seen)
     }
 }

@@ -2,11 +2,11 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
+use schema::quantity::canonical;
 use serde_json::Value;
 
 use super::duration::since;
 use super::{Column, Print, network, pod};
-use crate::quantity::canonical;
 
 /// A head: its name, and whether only the wide output shows it.
 type Head = (&'static str, bool);

@@ -1,11 +1,11 @@
-//! A server, and a client for it that does what no decent client does.
+//! A server, and a client for it that can send any bytes.
 #![allow(dead_code, reason = "every suite uses a part")]
 use std::{net::SocketAddr, path::Path, sync::Arc};
 
 use apiserver::{
     Credentials, Limits, Listener, Server,
+    environment::SystemEnvironment,
     store::{History, Store},
-    world::Machine,
 };
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
@@ -29,8 +29,8 @@ pub async fn server() -> Server {
 }
 
 pub async fn server_over(store: Store) -> Server {
-    let server = Server::new(store, Arc::new(Machine), Vec::new());
-    server.furnish().await.unwrap();
+    let server = Server::new(store, Arc::new(SystemEnvironment), Vec::new());
+    server.bootstrap().await.unwrap();
     server
 }
 
@@ -69,7 +69,7 @@ pub async fn ask(
     if !media.is_empty() {
         request = request.header("content-type", media);
     }
-    server.answer(request.body(Full::new(body.into())).unwrap()).await
+    server.handle(request.body(Full::new(body.into())).unwrap()).await
 }
 
 pub async fn send(server: &Server, method: &str, path: &str, media: &str, body: impl Into<Bytes>) -> Answer {
@@ -94,7 +94,7 @@ impl Behind {
     }
 
     pub async fn over(server: Server, directory: &Path, limits: Limits) -> Self {
-        let credentials = Credentials::load(directory, &Machine).unwrap();
+        let credentials = Credentials::load(directory, &SystemEnvironment).unwrap();
         let listener = Listener::bind(0, server.clone(), credentials, limits).await.unwrap();
         let address = listener.address();
         let (stop, stopped) = watch::channel(false);

@@ -1,6 +1,6 @@
 //! Writes and their preconditions.
 
-use apiserver::store::{Change, History, Refused, Settings, Store};
+use apiserver::store::{Change, CommitError, History, Settings, Store};
 
 use crate::support::{block_on, create, draft, key, pods, value};
 
@@ -15,7 +15,7 @@ fn a_write_over_another_revision_is_refused_with_what_is_there() {
     both(|store| {
         let first = block_on(store.commit(create("a", 1))).unwrap();
         let refused = |change| match block_on(store.commit(change)) {
-            Err(Refused::Changed { current, .. }) => current,
+            Err(CommitError::Conflict { current, .. }) => current,
             other => panic!("{other:?}"),
         };
         assert_eq!(refused(create("a", 2)), Some(first.clone()));
@@ -34,7 +34,7 @@ fn changes_that_commit_together_all_happen_or_none() {
     both(|store| {
         block_on(store.commit(create("there", 1))).unwrap();
         let half = block_on(store.commit_all(vec![create("a", 2), create("b", 3), create("there", 4)]));
-        assert!(matches!(half, Err(Refused::Changed { key: at, .. }) if at == key("there")));
+        assert!(matches!(half, Err(CommitError::Conflict { key: at, .. }) if at == key("there")));
         assert_eq!((store.revision(), pods(&store).len()), (1, 1));
         let whole = block_on(store.commit_all(vec![create("a", 2), create("b", 3)])).unwrap();
         assert_eq!(whole.iter().map(|entry| entry.revision).collect::<Vec<_>>(), [2, 3]);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use apiserver::store::{Cut, OpenError, Settings, Store};
+use apiserver::store::{OpenError, Settings, Store, TornWrite};
 
 use crate::{
     disk::SimulatedDisk,
@@ -13,7 +13,7 @@ type Files = BTreeMap<String, Vec<u8>>;
 
 const FILE_HEAD: usize = 24;
 
-fn open(files: &Files) -> Result<(Store, Option<Cut>), OpenError> {
+fn open(files: &Files) -> Result<(Store, Option<TornWrite>), OpenError> {
     let disk = SimulatedDisk::with_files(files);
     Store::open_on(Box::new(disk), Settings::default()).map(|opened| (opened.store, opened.cut))
 }
@@ -44,7 +44,7 @@ fn every_beginning_of_a_log_opens_to_a_beginning_of_what_was_acknowledged() {
         let (end, expected) = states.range(..=length).next_back().unwrap();
         assert_eq!(pods(&store), *expected);
         let bytes = length - end;
-        assert_eq!(cut, (bytes > 0).then(|| Cut { file: name.clone(), offset: *end, bytes }));
+        assert_eq!(cut, (bytes > 0).then(|| TornWrite { file: name.clone(), offset: *end, bytes }));
     }
 }
 
@@ -148,7 +148,7 @@ fn a_sector_that_was_never_written_is_cut_off_only_at_the_end() {
         }
         let (store, cut) = opened.unwrap();
         assert_eq!(pods(&store), states[begin]);
-        assert_eq!(cut, Some(Cut { file: name.clone(), offset: *begin, bytes: end - begin }));
+        assert_eq!(cut, Some(TornWrite { file: name.clone(), offset: *begin, bytes: end - begin }));
     }
 }
 

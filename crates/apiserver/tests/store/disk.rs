@@ -83,6 +83,8 @@ struct Simulation {
     platter: Platter,
     operations: usize,
     fails_at: Option<usize>,
+    /// How many bytes more there is room for.
+    room: Option<usize>,
     /// Sees the platter before every operation: any of these moments may be the last.
     observer: Option<Observer>,
 }
@@ -124,6 +126,19 @@ impl SimulatedDisk {
         self.lock().fails_at = Some(operation);
     }
 
+    /// Limits the bytes that can be appended from now on.
+    pub fn set_room(&self, room: Option<usize>) {
+        self.lock().room = room;
+    }
+
+    /// Takes the room for so many bytes. Returns how many fit.
+    fn take_room(&self, bytes: usize) -> usize {
+        let room = &mut self.lock().room;
+        let fits = room.map_or(bytes, |room| room.min(bytes));
+        *room = room.map(|room| room - fits);
+        fits
+    }
+
     pub fn observe(&self, observer: impl FnMut(&Platter) + Send + 'static) {
         self.lock().observer = Some(Box::new(observer));
     }
@@ -134,7 +149,7 @@ impl SimulatedDisk {
 
     fn operate<T>(&self, operation: impl FnOnce(&mut Platter) -> io::Result<T>) -> io::Result<T> {
         let mut simulation = self.lock();
-        let Simulation { platter, operations, fails_at, observer } = &mut *simulation;
+        let Simulation { platter, operations, fails_at, observer, .. } = &mut *simulation;
         if let Some(observer) = observer {
             observer(platter);
         }
@@ -206,7 +221,16 @@ struct SimulatedFile {
 }
 
 impl DiskFile for SimulatedFile {
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.disk.lock().platter.inodes[self.inode].bytes.len() as u64)
+    }
+
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let fits = self.disk.take_room(bytes.len());
+        if fits < bytes.len() {
+            self.disk.lock().platter.inodes[self.inode].bytes.extend_from_slice(&bytes[..fits]);
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         let done = self.disk.operate(|platter| {
             platter.inodes[self.inode].bytes.extend_from_slice(bytes);
             Ok(())
@@ -217,6 +241,13 @@ impl DiskFile for SimulatedFile {
             self.disk.lock().platter.inodes[self.inode].bytes.extend_from_slice(half);
         }
         done
+    }
+
+    fn cut(&mut self, length: u64) -> io::Result<()> {
+        self.disk.operate(|platter| {
+            platter.inodes[self.inode].bytes.truncate(usize::try_from(length).unwrap());
+            Ok(())
+        })
     }
 
     fn sync(&mut self) -> io::Result<()> {

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use apiserver::store::{Disk, DiskFile, OpenError, OutOfReach, Refused, Settings, Store};
+use apiserver::store::{CommitError, Disk, DiskFile, Health, OpenError, RevisionError, Settings, Store};
 
 use crate::{
     disk::{Platter, SimulatedDisk, UNSYNCED, Unsynced},
@@ -40,7 +40,7 @@ fn history_ends_at_a_restart() {
     block_on(live(&open(&disk), 10, |_, _| {}));
     let store = open(&disk);
     let newest = store.revision();
-    assert_eq!(store.watch(PODS, newest - 1).err(), Some(OutOfReach::Expired { oldest: newest }));
+    assert_eq!(store.watch(PODS, newest - 1).err(), Some(RevisionError::Expired { oldest: newest }));
     let mut watcher = store.watch(PODS, newest).unwrap();
     block_on(store.commit(create("new", 1))).unwrap();
     assert_eq!(watcher.try_next().unwrap().unwrap().revision(), newest + 1);
@@ -134,11 +134,16 @@ fn a_disk_that_fails_makes_the_store_read_only_and_loses_nothing() {
         let store = open(&disk);
         block_on(live(&store, 200, |revision, pods| acknowledged.note(revision, pods)));
         read_only += 1;
-        let why = store.health().read_only.expect("should be read-only: every operation fails by now");
+        let why = store
+            .health()
+            .borrow()
+            .read_only
+            .clone()
+            .expect("should be read-only: every operation fails by now");
         assert!(why.contains("the simulated disk failed"), "{why}");
         let (revision, operations) = (store.revision(), disk.operations());
         let refused = block_on(store.commit(create("late", 1))).unwrap_err();
-        assert_eq!(refused, Refused::ReadOnly { why });
+        assert_eq!(refused, CommitError::ReadOnly { why });
         assert_eq!(disk.operations(), operations, "a disk that failed is not asked again");
         // What is not known to be durable is not shown.
         assert_eq!(revision, acknowledged.newest());
@@ -148,6 +153,35 @@ fn a_disk_that_fails_makes_the_store_read_only_and_loses_nothing() {
         }
     }
     assert!(read_only > 100);
+}
+
+#[test]
+fn a_full_disk_refuses_commits_until_there_is_room_and_loses_nothing() {
+    let disk = SimulatedDisk::default();
+    let store = open(&disk);
+    let acknowledged = Acknowledged::default();
+    block_on(live(&store, 20, |revision, pods| acknowledged.note(revision, pods)));
+    let mut refused = 0;
+    for (at, room) in [0, 1, 20, 40, 0].into_iter().enumerate() {
+        disk.set_room(Some(room));
+        let (revision, before) = (store.revision(), everything(&store));
+        let error = block_on(store.commit(create(&format!("none{at}"), 400))).unwrap_err();
+        assert!(matches!(&error, CommitError::Full { .. }), "{error}");
+        assert!(store.health().borrow().full.is_some());
+        assert_eq!((store.revision(), everything(&store)), (revision, before), "it was not stored");
+        for unsynced in UNSYNCED {
+            acknowledged.check(&open(&disk.platter().after_crash(unsynced)), acknowledged.newest());
+        }
+        refused += 1;
+        disk.set_room(None);
+        block_on(store.commit(create(&format!("one{at}"), 400))).unwrap();
+        acknowledged.note(store.revision(), pods(&store));
+        assert_eq!(*store.health().borrow(), Health::default(), "it has recovered");
+        for unsynced in UNSYNCED {
+            acknowledged.check(&open(&disk.platter().after_crash(unsynced)), acknowledged.newest());
+        }
+    }
+    assert_eq!(refused, 5);
 }
 
 #[test]

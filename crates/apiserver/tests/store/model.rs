@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use apiserver::store::{Change, History, Key, OutOfReach, Place, Query, Store};
+use apiserver::store::{Change, History, Key, Place, Query, RevisionError, Store};
 use proptest::{prelude::*, test_runner::RngSeed};
 
 use crate::support::{PODS, SECRETS, block_on, draft, value};
@@ -138,7 +138,7 @@ fn check_lists(store: &Store, past: &[Past], resource: &str, floor: u64) {
             let query = Query { namespace, at: Some(at), ..Query::default() };
             let listed = store.list(resource, &query);
             if at < floor && at != newest {
-                assert_eq!(listed, Err(OutOfReach::Expired { oldest: floor }));
+                assert_eq!(listed, Err(RevisionError::Expired { oldest: floor }));
                 continue;
             }
             let mut expected = fold(&past[..usize::try_from(at).unwrap()], resource);
@@ -175,7 +175,7 @@ fn check_watches(store: &Store, past: &[Past], resource: &str, floor: u64) {
     for from in 0..=past.len() as u64 {
         let watcher = store.watch(resource, from);
         if from < floor {
-            assert_eq!(watcher.err(), Some(OutOfReach::Expired { oldest: floor }));
+            assert_eq!(watcher.err(), Some(RevisionError::Expired { oldest: floor }));
             continue;
         }
         let mut watcher = watcher.unwrap();
@@ -220,6 +220,6 @@ proptest! {
             check_watches(&store, &past, resource, floor);
         }
         let future = Query { at: Some(store.revision() + 1), ..Query::default() };
-        prop_assert_eq!(store.list(PODS, &future), Err(OutOfReach::Future { newest: store.revision() }));
+        prop_assert_eq!(store.list(PODS, &future), Err(RevisionError::Future { newest: store.revision() }));
     }
 }

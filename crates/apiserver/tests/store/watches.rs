@@ -9,7 +9,7 @@ use std::{
     task::{Context, Poll, Wake},
 };
 
-use apiserver::store::{Change, History, Key, OutOfReach, Store};
+use apiserver::store::{Change, History, Key, RevisionError, Store};
 
 use crate::support::{PODS, SECRETS, block_on, create, draft, key};
 
@@ -57,10 +57,10 @@ fn a_slow_watcher_is_told_and_a_quiet_resource_keeps_its_history() {
     for number in 1..=5 {
         block_on(store.commit(create(&number.to_string(), number))).unwrap();
     }
-    assert_eq!(slow.try_next(), Err(OutOfReach::Expired { oldest: 2 }));
-    assert_eq!(block_on(slow.next()), Err(OutOfReach::Expired { oldest: 2 }));
-    assert_eq!(store.watch(PODS, 1).err(), Some(OutOfReach::Expired { oldest: 2 }));
-    assert_eq!(store.watch(PODS, 6).err(), Some(OutOfReach::Future { newest: 5 }));
+    assert_eq!(slow.try_next(), Err(RevisionError::Expired { oldest: 2 }));
+    assert_eq!(block_on(slow.next()), Err(RevisionError::Expired { oldest: 2 }));
+    assert_eq!(store.watch(PODS, 1).err(), Some(RevisionError::Expired { oldest: 2 }));
+    assert_eq!(store.watch(PODS, 6).err(), Some(RevisionError::Future { newest: 5 }));
     assert_eq!(store.watch(PODS, 2).unwrap().try_next().unwrap().unwrap().revision(), 3);
     assert_eq!(quiet.progress(), Ok(5));
 }
@@ -71,7 +71,7 @@ fn history_is_bounded_in_bytes() {
     for number in 1..=100 {
         block_on(store.commit(create(&number.to_string(), number))).unwrap();
     }
-    let Err(OutOfReach::Expired { oldest }) = store.watch(PODS, 0).map(drop) else {
+    let Err(RevisionError::Expired { oldest }) = store.watch(PODS, 0).map(drop) else {
         panic!("should be expired")
     };
     assert!((85..100).contains(&oldest), "{oldest}");

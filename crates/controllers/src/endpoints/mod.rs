@@ -1,7 +1,7 @@
-//! The endpoints of Services, where nobody else writes them: in the embedded mode there is no kube-controller-manager.
+//! The endpoints of Services in the embedded mode: in the embedded mode there is no kube-controller-manager.
 //!
-//! `slices.rs` says which endpoints a Service has by its pods, `placement.rs` which slices they are in and what is to be
-//! written for that. Both are pure.
+//! `slices.rs` says which endpoints a Service has by its pods, `placement.rs` which slices they are in and what is to
+//! be written for that. Both are pure.
 
 mod placement;
 mod slices;
@@ -10,6 +10,7 @@ mod tests;
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use futures_util::future::BoxFuture;
 use k8s_openapi::api::{
     core::v1::{Pod, Service},
     discovery::v1::EndpointSlice,
@@ -18,7 +19,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use self::placement::Write;
-use crate::runtime::{Context, Error, Key, Next, World};
+use crate::runtime::{Cache, Context, Error, Key, Reconciler, Requeue, Select, Watches};
 
 /// The Service whose endpoints a slice holds.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -43,25 +44,51 @@ pub fn wanted_slices(service: &Service, pods: &[Arc<Pod>]) -> Vec<EndpointSlice>
     wanted.collect()
 }
 
+/// The controller of endpoints.
+#[derive(Debug)]
+pub(crate) struct Endpoints;
+
+impl Reconciler for Endpoints {
+    fn name(&self) -> &'static str {
+        "Endpoints"
+    }
+
+    fn watches(&self, watches: &mut Watches<'_>) {
+        watches.own::<Service>();
+        watches.mapped::<Pod>(Select::all(), |pod, cache| {
+            selecting(pod, cache).map(|service| Key::of(service.as_ref())).collect()
+        });
+        watches.mapped::<EndpointSlice>(Select::all(), |slice, _| service_of(slice).into_iter().collect());
+    }
+
+    fn keys(&self, cache: &Cache) -> Vec<Key> {
+        cache.all::<Service>().map(|service| Key::of(service.as_ref())).collect()
+    }
+
+    fn reconcile<'a>(&'a self, context: &'a Context, key: &'a Key) -> BoxFuture<'a, Result<Requeue, Error>> {
+        Box::pin(reconcile(context, key))
+    }
+}
+
 /// Makes the slices of a Service those of its pods. What goes out of service is written first.
-pub(crate) async fn reconcile(context: &Context, key: &Key) -> Result<Next, Error> {
-    let Some((service, writes)) = look(&context.index.read(), key) else { return Ok(Next::default()) };
+async fn reconcile(context: &Context, key: &Key) -> Result<Requeue, Error> {
+    let Some((service, writes)) = wanted(&context.cache(), key) else { return Ok(Requeue::default()) };
     let owner = service.uid().unwrap_or_default();
-    let mut result = Ok(Next::default());
+    let mut result = Ok(Requeue::default());
     for write in &writes {
-        // One that fails holds no other back.
-        result = result.and(act(context, key, &owner, write).await.map(|()| Next::default()));
+        // A write that fails holds no other back.
+        result = result.and(act(context, key, &owner, write).await.map(|()| Requeue::default()));
     }
     result
 }
 
 /// What is to be written for a Service, if there is one.
-fn look(world: &World, key: &Key) -> Option<(Arc<Service>, Vec<Write>)> {
-    let service = world.services.get(key)?;
+fn wanted(cache: &Cache, key: &Key) -> Option<(Arc<Service>, Vec<Write>)> {
+    let service = cache.get::<Service>(key)?;
     let pods: Vec<_> =
-        world.pods.within(&key.namespace).filter(|pod| selects(service, pod)).cloned().collect();
-    let slices: Vec<_> = world.slices.owned_by(&service.uid()?).cloned().collect();
-    let taken = |name: &str| world.slices.get(&key.beside(name)).is_some();
+        cache.within::<Pod>(&key.namespace).filter(|pod| selects(service, pod)).cloned().collect();
+    let slices: Vec<_> = cache.owned_by::<EndpointSlice>(&service.uid()?).cloned().collect();
+    let taken = |name: &str| cache.get::<EndpointSlice>(&key.beside(name)).is_some();
     Some((Arc::clone(service), placement::writes(service, &pods, &slices, taken)))
 }
 
@@ -88,22 +115,17 @@ fn patch(live: &EndpointSlice, wanted: &EndpointSlice) -> Value {
     json!({"metadata": {"labels": labels}, "endpoints": wanted.endpoints, "ports": wanted.ports})
 }
 
-/// The Services that a pod is an endpoint of.
-pub(crate) fn services_of<'a>(pod: &'a Pod, world: &'a World) -> impl Iterator<Item = Key> + 'a {
-    selecting(pod, world).map(|service| Key::of(service.as_ref()))
-}
-
-/// Whether a pod is behind a Service with an address of its own: whoever uses that passes the data plane.
-pub(crate) fn has_a_door(pod: &Pod, world: &World) -> bool {
-    selecting(pod, world).any(|service| {
+/// Whether a pod is behind a Service with an address of its own: requests to that address pass the data plane.
+pub(crate) fn has_an_address(pod: &Pod, cache: &Cache) -> bool {
+    selecting(pod, cache).any(|service| {
         let address = service.spec.as_ref().and_then(|spec| spec.cluster_ip.as_deref());
         address.is_some_and(|address| !address.is_empty() && address != "None")
     })
 }
 
-fn selecting<'a>(pod: &'a Pod, world: &'a World) -> impl Iterator<Item = &'a Arc<Service>> + 'a {
+fn selecting<'a>(pod: &'a Pod, cache: &'a Cache) -> impl Iterator<Item = &'a Arc<Service>> + 'a {
     let namespace = pod.namespace().unwrap_or_default();
-    world.services.within(&namespace).filter(|service| selects(service, pod))
+    cache.within::<Service>(&namespace).filter(|service| selects(service, pod))
 }
 
 /// The Service whose endpoints a slice holds.
@@ -112,8 +134,8 @@ pub(crate) fn service_of(slice: &EndpointSlice) -> Option<Key> {
     Some(Key::new(slice.namespace().unwrap_or_default(), service))
 }
 
-/// Whether a pod is an endpoint of a Service, by its labels. A Service without a selector has none: somebody writes its
-/// endpoints by hand.
+/// Whether a pod is an endpoint of a Service, by its labels. A Service without a selector has none: its endpoints
+/// are written by hand.
 fn selects(service: &Service, pod: &Pod) -> bool {
     let selector = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());
     let matches = |(name, value): (&String, &String)| pod.labels().get(name) == Some(value);

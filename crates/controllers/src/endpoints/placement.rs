@@ -24,8 +24,8 @@ use super::{
 };
 use crate::digest::digest;
 
-/// How many endpoints a slice holds: the default of kube-controller-manager. More, and every change is sent to everybody
-/// with all the others.
+/// How many endpoints a slice holds: the default of kube-controller-manager. More, and every change is sent to
+/// every watcher with all the others.
 const MOST: usize = 100;
 
 /// One write.
@@ -33,13 +33,13 @@ const MOST: usize = 100;
 pub(super) enum Write {
     /// A slice that is not there.
     Create(EndpointSlice),
-    /// One that is there and should be otherwise.
+    /// A slice that differs from the wanted one.
     Change { live: Arc<EndpointSlice>, wanted: EndpointSlice },
-    /// One that nothing needs.
+    /// A slice that is not needed.
     Delete(Arc<EndpointSlice>),
 }
 
-/// A slice to be: one that there is, or a new one.
+/// A wanted slice: an existing one, or a new one.
 #[derive(Debug)]
 struct Seats {
     live: Option<Arc<EndpointSlice>>,
@@ -58,8 +58,8 @@ impl Seats {
     }
 }
 
-/// What is to be written so that a Service has the endpoints of these pods, which it selects. `owned` are the slices that
-/// it controls; `taken` says whether a slice of this name exists.
+/// What is to be written so that a Service has the endpoints of these pods, which it selects. `owned` are the slices
+/// that it controls; `taken` says whether a slice of this name exists.
 pub(super) fn writes(
     service: &Service,
     pods: &[Arc<Pod>],
@@ -82,7 +82,7 @@ pub(super) fn writes(
     let mut names = Names { service, taken, number: 0 };
     let mut writes = Vec::new();
     for (group, seats) in wanted {
-        // One that nothing else needs becomes this one: one write, and no moment with neither.
+        // A slice that is not needed becomes this one: one write, and no moment without either.
         let live = seats.live.or_else(|| {
             let place = spare.iter().position(|slice| slice.address_type == group.address_type)?;
             Some(spare.remove(place))
@@ -101,7 +101,8 @@ pub(super) fn writes(
     in_order(writes, &groups)
 }
 
-/// Whether a slice is ours to change. One that somebody gave another manager is theirs; one that is going is gone.
+/// Whether a slice is ours to change. A slice with another manager is not; a slice that is being deleted counts as
+/// gone.
 fn is_ours(slice: &EndpointSlice) -> bool {
     slice.metadata.deletion_timestamp.is_none()
         && slice.labels().get(MANAGED_BY).is_some_and(|manager| manager == CONTROLLER)
@@ -122,8 +123,8 @@ fn seat(group: &Group, slices: Vec<Arc<EndpointSlice>>) -> (Vec<Seats>, Vec<Arc<
         Seats { endpoints: endpoints.collect(), live: Some(live) }
     };
     let mut all: Vec<Seats> = slices.into_iter().map(stay).collect();
-    // Those that are written anyway first, and the fuller ones of them, so that others become empty and go. Then the one
-    // that has room for all who wait: as few writes as can be.
+    // Those that are written anyway first, and the fuller ones of them, so that others become empty and go. Then the
+    // one that has room for all who wait: as few writes as can be.
     all.sort_by_key(|seats| (!seats.differ(), Reverse(seats.endpoints.len())));
     for seats in &mut all {
         if seats.differ() || waiting.len() <= seats.room() {
@@ -156,7 +157,7 @@ fn fill(seats: &mut Seats, waiting: &mut BTreeMap<PodKey, Endpoint>) {
     }
 }
 
-/// Name and uid: one who comes back under the same name is somebody else.
+/// Name and uid: a pod that is made again under the same name is another pod.
 type PodKey = (String, String);
 
 fn pod_of(endpoint: &Endpoint) -> PodKey {
@@ -165,8 +166,8 @@ fn pod_of(endpoint: &Endpoint) -> PodKey {
     (name.unwrap_or_default(), uid.unwrap_or_default())
 }
 
-/// Names for new slices. They follow from the Service's uid, so that one that is made anew under the same name does not
-/// meet the slices of the one before it while these are collected.
+/// Names for new slices. They follow from the Service's uid, so that a Service that is made anew under the same name
+/// does not meet the slices of its predecessor while these are collected.
 struct Names<'a, T> {
     service: &'a Service,
     taken: T,

@@ -2,7 +2,7 @@
 //! 0.36 make of them.
 //!
 //! # Limits
-//! Nodes are not looked at: an endpoint has no zone and no hints, and a node that a pod names is taken to be there.
+//! Nodes are not read: an endpoint has no zone and no hints, and a node that a pod names is taken to be there.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -30,13 +30,13 @@ pub(super) struct Group {
 
 /// The endpoints of a Service, of these pods that it selects. None at all if its endpoints are not ours to write; of a
 /// Service that has no pods, one group without endpoints for each family, because a slice without endpoints tells
-/// readers that somebody looked.
+/// readers that the Service was reconciled.
 pub(super) fn groups(service: &Service, pods: &[Arc<Pod>]) -> Vec<Group> {
     let Some(spec) = service.spec.as_ref().filter(|spec| is_ours(spec)) else { return Vec::new() };
     families(spec).into_iter().flat_map(|family| of_family(service, spec, pods, &family)).collect()
 }
 
-/// A Service that is a name elsewhere, or that selects nothing, has no endpoints or those that somebody else writes.
+/// A Service that is a name elsewhere, or that selects nothing, has no endpoints or foreign ones.
 fn is_ours(spec: &ServiceSpec) -> bool {
     let elsewhere = spec.type_.as_deref() == Some("ExternalName");
     !elsewhere && spec.selector.as_ref().is_some_and(|selector| !selector.is_empty())
@@ -124,7 +124,7 @@ fn addresses(status: &PodStatus, family: &str) -> Vec<String> {
         .collect()
 }
 
-/// The ports of a Service as a pod has them. One that the pod has no container port for is left out.
+/// The ports of a Service as a pod has them. A port without a container port is left out.
 fn ports(spec: &ServiceSpec, pod: Option<&PodSpec>) -> Vec<EndpointPort> {
     let ports = spec.ports.iter().flatten();
     let resolved = ports.filter_map(|port| {

@@ -1,10 +1,7 @@
 //! Sets that another operator made. What it made of them stays as it is; only who owns it changes.
 //!
-//! The other operator keeps pods in `StatefulSet`s: one for the leaders, one for the workers of each group. They are let go
-//! of without their pods, and the pods become the set's own. No pod restarts, and whoever stops in the middle begins
-//! again: what is left to do is seen from what is there.
-
-use std::time::Duration;
+//! The other operator keeps pods in `StatefulSet`s: one for the leaders, one for the workers of each group. They are
+//! let go of without their pods, and the pods become the set's own.
 
 use api::leaderworkerset::LeaderWorkerSet;
 use k8s_openapi::{
@@ -14,38 +11,35 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
-use kube::{Client, Resource, ResourceExt};
-use planner::Time;
+use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 
-use super::observe::{index, number, restarts};
-pub use crate::adopt::{Takeover, take};
+use super::observe::{index, number};
 use crate::{
-    adopt::{controller, list},
-    labels, owner,
-    runtime::moment,
+    adopt::{Adoptable, Step, controller, list},
+    labels, owner, units,
 };
 
 /// A set, and what bears its label.
 #[derive(Debug)]
-pub struct Left {
+struct Labelled {
     /// The set.
-    pub set: LeaderWorkerSet,
+    set: LeaderWorkerSet,
     /// Those of its leaders and of its workers.
-    pub stateful_sets: Vec<StatefulSet>,
+    stateful_sets: Vec<StatefulSet>,
     /// Its pods.
-    pub pods: Vec<Pod>,
+    pods: Vec<Pod>,
     /// Its Services.
-    pub services: Vec<Service>,
+    services: Vec<Service>,
 }
 
-impl Left {
-    /// What is left to write; nothing if the set is wholly ours. An error names what belongs to somebody unknown.
-    pub fn takeover(&self) -> Result<Vec<Takeover>, String> {
+impl Labelled {
+    /// What is left to write; nothing if the set is wholly ours. An error names objects of an unknown owner.
+    fn steps(&self) -> Result<Vec<Step>, String> {
         let mut writes = Vec::new();
         for stateful_set in &self.stateful_sets {
             self.must_be_known(stateful_set)?;
-            writes.push(Takeover::Release {
+            writes.push(Step::Release {
                 name: stateful_set.name_any(),
                 uid: stateful_set.uid().unwrap_or_default(),
             });
@@ -53,14 +47,14 @@ impl Left {
         for service in self.services.iter().filter(|service| !self.is_named(service)) {
             self.must_be_known(service)?;
             let name = service.name_any();
-            writes.push(Takeover::Name { name, patch: self.name(service) });
+            writes.push(Step::Name { name, patch: self.name(service) });
         }
         for pod in self.pods.iter().filter(|pod| !self.owns(*pod)) {
             self.must_be_known(pod)?;
             if place(pod).is_none() {
                 return Err(format!("pod {} has no place in a group; remove its label", pod.name_any()));
             }
-            writes.push(Takeover::Own { name: pod.name_any(), patch: self.own(pod) });
+            writes.push(Step::Own { name: pod.name_any(), patch: self.own(pod) });
         }
         Ok(writes)
     }
@@ -75,7 +69,8 @@ impl Left {
         self.owns(service) && mark == Some(labels::SEGUE)
     }
 
-    /// The other operator owns by the set, by a leader, or by a `StatefulSet` of either; whatever it let go of has no owner.
+    /// The other operator owns by the set, by a leader, or by a `StatefulSet` of either; whatever it let go of has no
+    /// owner.
     fn must_be_known(&self, object: &(impl Resource<DynamicType = ()> + Resource)) -> Result<(), String> {
         let Some(owner) = controller(object) else { return Ok(()) };
         let set = self.set.name_any();
@@ -95,7 +90,7 @@ impl Left {
         let name = object.meta().name.as_deref().unwrap_or_default();
         let OwnerReference { kind, name: by, .. } = owner;
         Err(format!(
-            "{name} bears the label of {set} but belongs to {kind} {by}; remove the label, or the object"
+            "{name} has the label of {set}, but belongs to {kind} {by}; remove the label or the object"
         ))
     }
 
@@ -111,44 +106,49 @@ impl Left {
     fn own(&self, pod: &Pod) -> Value {
         json!({"metadata": {
             "uid": pod.uid(),
-            "annotations": {labels::RESTARTS_AT_START: restarts(pod).to_string(), labels::INCARNATION: "0"},
+            "annotations": {labels::RESTARTS_AT_START: units::restarts(pod).to_string(), labels::INCARNATION: "0"},
             "ownerReferences": [owner(&self.set)],
         }})
     }
 }
 
-/// The sets of a namespace, each with what bears its label.
-pub async fn look(client: &Client, namespace: &str) -> Result<Vec<Left>, kube::Error> {
-    let sets: Vec<LeaderWorkerSet> = list(client, namespace, None).await?;
-    let mut left = Vec::new();
+/// The sets of a namespace, and what is left to do for each.
+pub(super) async fn adoptable(client: Client, namespace: String) -> Result<Vec<Adoptable>, kube::Error> {
+    let sets: Vec<LeaderWorkerSet> = list(&client, &namespace, None).await?;
+    let mut found = Vec::new();
     for set in sets.into_iter().filter(|set| set.metadata.deletion_timestamp.is_none()) {
-        let label = format!("{}={}", labels::SET_NAME, set.name_any());
-        let label = Some(label.as_str());
-        left.push(Left {
-            stateful_sets: list(client, namespace, label).await?,
-            pods: list(client, namespace, label).await?,
-            services: list(client, namespace, label).await?,
-            set,
-        });
+        found.push(of(&client, &namespace, set).await?);
     }
-    Ok(left)
+    Ok(found)
 }
 
-/// How the public operator is called as a writer, and for how long a write of it says that it is alive. Its Lease says
-/// so too, but it may run without one.
-const OTHER: &str = "manager";
-const ALIVE: Duration = Duration::from_secs(30);
-
-/// Until when another operator is assumed to work on a set, if it ever wrote its status.
-pub(super) fn contested_until(set: &LeaderWorkerSet) -> Option<Time> {
-    let writes = set.metadata.managed_fields.iter().flatten();
-    let theirs = writes
-        .filter(|it| it.manager.as_deref() == Some(OTHER) && it.subresource.as_deref() == Some("status"));
-    theirs.filter_map(|it| it.time.as_ref()).map(|time| moment(time.0) + ALIVE).max()
+/// The set of a name, and what is left to do for it.
+pub(super) async fn named(
+    client: Client,
+    namespace: String,
+    name: String,
+) -> Result<Option<Adoptable>, kube::Error> {
+    let set = Api::<LeaderWorkerSet>::namespaced(client.clone(), &namespace).get_opt(&name).await?;
+    match set.filter(|set| set.metadata.deletion_timestamp.is_none()) {
+        Some(set) => of(&client, &namespace, set).await.map(Some),
+        None => Ok(None),
+    }
 }
 
-/// Whether a pod is one that another operator made for this set and nobody has taken over: nothing is done for the set
-/// until somebody says so.
+async fn of(client: &Client, namespace: &str, set: LeaderWorkerSet) -> Result<Adoptable, kube::Error> {
+    let label = format!("{}={}", labels::SET_NAME, set.name_any());
+    let label = Some(label.as_str());
+    let set = Labelled {
+        stateful_sets: list(client, namespace, label).await?,
+        pods: list(client, namespace, label).await?,
+        services: list(client, namespace, label).await?,
+        set,
+    };
+    let (kind, name) = (&api::leaderworkerset::KIND, set.set.name_any());
+    Ok(Adoptable { kind, name, steps: set.steps(), outdated: Vec::new() })
+}
+
+/// Whether another operator made a pod for this set, and it is not adopted: nothing is done for the set until it is.
 pub(super) fn is_anothers(set: &LeaderWorkerSet, pod: &Pod) -> bool {
     let of_this_set = pod.labels().get(labels::SET_NAME) == set.metadata.name.as_ref();
     // Of an earlier set of this name: it goes by itself.
@@ -189,7 +189,7 @@ mod tests {
         .unwrap()
     }
 
-    fn left() -> Left {
+    fn left() -> Labelled {
         let set = json!({
             "metadata": {"name": "x", "namespace": "ns", "uid": "u"},
             "spec": {"leaderWorkerTemplate": {"size": 2, "workerTemplate": {"spec": {"containers": []}}}},
@@ -197,7 +197,7 @@ mod tests {
         let service = json!({"metadata": {
             "name": "x", "uid": "uid-service", "ownerReferences": owned_by("LeaderWorkerSet", "x", "u"),
         }});
-        Left {
+        Labelled {
             set: serde_json::from_value(set).unwrap(),
             stateful_sets: vec![
                 stateful_set("x", &owned_by("LeaderWorkerSet", "x", "u")),
@@ -213,18 +213,18 @@ mod tests {
 
     #[test]
     fn stateful_sets_go_first_and_pods_keep_what_they_have() {
-        let writes = left().takeover().unwrap();
+        let writes = left().steps().unwrap();
         let names: Vec<&str> = writes
             .iter()
             .map(|write| match write {
-                Takeover::Release { name, .. } | Takeover::Name { name, .. } | Takeover::Own { name, .. } => {
+                Step::Release { name, .. } | Step::Name { name, .. } | Step::Own { name, .. } => {
                     name.as_str()
                 }
-                Takeover::Store { .. } => "a revision",
+                Step::Store { .. } => "a revision",
             })
             .collect();
         assert_eq!(names, ["x", "x-0", "x", "x-0", "x-0-1"]);
-        let Takeover::Own { patch, .. } = &writes[4] else { panic!("{writes:?}") };
+        let Step::Own { patch, .. } = &writes[4] else { panic!("{writes:?}") };
         assert_eq!(patch["metadata"]["uid"], "uid-x-0-1");
         assert_eq!(patch["metadata"]["annotations"][labels::RESTARTS_AT_START], "2");
         assert_eq!(patch["metadata"]["ownerReferences"][0]["uid"], "u");
@@ -232,30 +232,28 @@ mod tests {
     }
 
     #[test]
-    fn whoever_stopped_midway_goes_on_and_nothing_is_left_at_the_end() {
+    fn an_adoption_that_stopped_goes_on_and_nothing_is_left_at_the_end() {
         let mut left = left();
         left.stateful_sets.clear();
         left.pods[0] = pod("x-0", &owned_by("LeaderWorkerSet", "x", "u"), (0, 0));
         left.pods[1] = pod("x-0-1", &json!([]), (0, 1));
-        let writes = left.takeover().unwrap();
-        assert!(
-            matches!(&writes[..], [Takeover::Name { .. }, Takeover::Own { name, .. }] if name == "x-0-1")
-        );
+        let writes = left.steps().unwrap();
+        assert!(matches!(&writes[..], [Step::Name { .. }, Step::Own { name, .. }] if name == "x-0-1"));
         left.pods[1] = pod("x-0-1", &owned_by("LeaderWorkerSet", "x", "u"), (0, 1));
         left.services[0].labels_mut().insert(labels::MANAGED_BY.to_owned(), labels::SEGUE.to_owned());
-        assert_eq!(left.takeover(), Ok(Vec::new()));
+        assert_eq!(left.steps(), Ok(Vec::new()));
     }
 
     #[test]
-    fn what_belongs_to_somebody_unknown_is_named() {
+    fn an_unknown_owner_is_named() {
         let mut left = left();
         left.pods[1] = pod("x-0-1", &owned_by("ReplicaSet", "mine", "r"), (0, 1));
         assert_eq!(
-            left.takeover().unwrap_err(),
-            "x-0-1 bears the label of x but belongs to ReplicaSet mine; remove the label, or the object"
+            left.steps().unwrap_err(),
+            "x-0-1 has the label of x, but belongs to ReplicaSet mine; remove the label or the object"
         );
         left.pods[1] = pod("x-0-1", &owned_by("StatefulSet", "xy-0", "r"), (0, 1));
-        assert!(left.takeover().is_err());
+        assert!(left.steps().is_err());
     }
 
     #[test]

@@ -13,35 +13,45 @@ use serde_json::json;
 use super::{Decision, observe::Observed, render};
 use crate::{
     labels, owner,
-    runtime::{Context, Error, World, together},
+    pipeline::Executor,
+    runtime::{Cache, Error, together},
 };
 
-/// The claims that were made for a set. One that somebody else made is used by a pod that asks for its name, and is
-/// otherwise none of our business.
-pub(super) fn of(set: &LeaderWorkerSet, world: &World) -> Vec<Arc<PersistentVolumeClaim>> {
+/// The claims that were made for a set. A foreign claim is used by a pod that asks for its name, and is
+/// otherwise left alone.
+pub(super) fn of(set: &LeaderWorkerSet, cache: &Cache) -> Vec<Arc<PersistentVolumeClaim>> {
     let name = set.name_any();
     let is_ours = |claim: &&Arc<PersistentVolumeClaim>| {
         let label = |key: &str| claim.labels().get(key).map(String::as_str);
         label(labels::SET_NAME) == Some(&name) && label(labels::MANAGED_BY) == Some(labels::SEGUE)
     };
-    world.claims.within(&set.namespace().unwrap_or_default()).filter(is_ours).cloned().collect()
+    cache
+        .within::<PersistentVolumeClaim>(&set.namespace().unwrap_or_default())
+        .filter(is_ours)
+        .cloned()
+        .collect()
 }
 
 /// Makes claims go with their set or outlive it, as it says now, and deletes those of pods that were scaled away.
-pub(super) async fn keep(context: &Context, observed: &Observed, decision: &Decision) -> Result<(), Error> {
+pub(super) async fn keep(
+    executor: &Executor<'_, LeaderWorkerSet>,
+    observed: &Observed,
+    decision: &Decision,
+) -> Result<(), Error> {
     for claim in observed.claims.iter().filter(|claim| claim.metadata.deletion_timestamp.is_none()) {
-        tie(context, &observed.set, claim).await?;
+        tie(executor, claim).await?;
     }
     let surplus = surplus(observed, decision);
     if surplus.is_empty() {
         return Ok(());
     }
-    context.is_current(observed.set.as_ref()).await?;
-    together(surplus.into_iter().map(|claim| context.delete(claim.as_ref(), true)).collect()).await
+    executor.context().ensure_current(observed.set.as_ref()).await?;
+    together(surplus.into_iter().map(|claim| executor.delete(claim.as_ref(), true)).collect()).await
 }
 
 /// A claim that goes with its set refers to it: the garbage collector does the rest, whether we run or not.
-async fn tie(context: &Context, set: &LeaderWorkerSet, claim: &PersistentVolumeClaim) -> Result<(), Error> {
+async fn tie(executor: &Executor<'_, LeaderWorkerSet>, claim: &PersistentVolumeClaim) -> Result<(), Error> {
+    let set = executor.object();
     let uid = set.uid().unwrap_or_default();
     let mut owners = claim.owner_references().to_vec();
     let goes = render::goes_with(set);
@@ -53,7 +63,7 @@ async fn tie(context: &Context, set: &LeaderWorkerSet, claim: &PersistentVolumeC
     } else {
         owners.retain(|owner| owner.uid != uid);
     }
-    context.change(claim, json!({"metadata": {"ownerReferences": owners}})).await
+    executor.change(claim, json!({"metadata": {"ownerReferences": owners}})).await
 }
 
 /// The claims of places that the set no longer has. A place that is only empty for a moment, because its group is made
@@ -69,7 +79,7 @@ fn surplus<'a>(observed: &'a Observed, decision: &Decision) -> Vec<&'a Arc<Persi
         (label(labels::GROUP_INDEX), label(labels::WORKER_INDEX))
     };
     let pods = observed.groups.values().flat_map(|group| &group.pods);
-    let taken: BTreeSet<_> = pods.map(|pod| place(pod.labels())).collect();
+    let taken: BTreeSet<_> = pods.map(|member| place(member.pod.labels())).collect();
     let living = |claim: &&Arc<PersistentVolumeClaim>| claim.metadata.deletion_timestamp.is_none();
     observed.claims.iter().filter(living).filter(|claim| !taken.contains(&place(claim.labels()))).collect()
 }

@@ -3,197 +3,148 @@
 mod act;
 pub mod adopt;
 mod budgets;
+mod canonical;
 mod claims;
+mod decide;
 mod events;
-mod normal;
+mod kind;
 mod observe;
+mod plan;
 mod render;
 mod revision;
 mod services;
 mod status;
+mod wanted;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
+use std::sync::Arc;
+
+use api::{
+    Kind,
+    leaderworkerset::{LeaderWorkerSet, LeaderWorkerSetStatus},
 };
-
+use k8s_openapi::api::{
+    apps::v1::ControllerRevision,
+    core::v1::{Node, PersistentVolumeClaim, Pod, Service},
+    policy::v1::PodDisruptionBudget,
+};
 use kube::ResourceExt;
-use planner::{
-    Reason, Time,
-    sets::{self, State},
-    units,
+use planner::{Time, sets::State};
+
+use self::{decide::Decision, observe::Observed};
+pub(crate) use self::{
+    kind::{SERVED, as_made},
+    revision::is_same,
+    wanted::set_spec,
 };
-
-use serde_json::json;
-
-use self::observe::{Found, Observed};
 use crate::{
-    labels, request,
-    runtime::{Context, Error, Key, Next, timestamp},
+    Answer, labels, nodes,
+    pipeline::{Controller, Executor, Found, History, Inputs, PodCheck},
+    runtime::{Error, Event, Key, Requeue, Select, Watches, controllers_of},
+    units::record::is_recreated,
 };
 
-/// When a name is tried again that is somebody else's: nobody tells us when they let go of it.
-const BLOCKED_AGAIN: Duration = Duration::from_secs(30);
-
-/// What is done next, for the set and for each group that the set leaves alone.
+/// The controller of sets.
 #[derive(Debug)]
-pub(crate) struct Decision {
-    set: sets::Plan,
-    groups: BTreeMap<u32, (Vec<units::Op>, Reason)>,
-    /// Groups of which nothing but a record is left, and that are not wanted any more.
-    forgotten: BTreeSet<u32>,
-}
+pub(crate) struct Sets;
 
-impl Decision {
-    fn is_forgotten(&self, place: u32) -> bool {
-        self.forgotten.contains(&place)
-    }
-}
-
-/// Looks at a set, and does the next thing for it.
-pub(crate) async fn reconcile(context: &Context, key: &Key) -> Result<Next, Error> {
-    let now = context.now();
-    let data_plane = context.outside.data_plane();
-    let protections = context.settings.protections;
-    let found = observe::observe(&context.index.read(), key, data_plane.as_ref(), protections, now)?;
-    let observed = match found {
-        Found::Nothing => return Ok(Next::default()),
-        // What follows sees it in the index.
-        Found::NewTemplate(set) => return revision::store(context, &set).await.map(|()| Next::default()),
-        Found::Anothers(set, pod) => {
-            let note =
-                format!("another operator made pod {pod}: nothing is done until `segue adopt {}`", key.name);
-            context.tell(set.as_ref(), true, "NotAdopted", note).await;
-            return Ok(Next::default());
-        }
-        Found::Contested(set, until) => {
-            let note = "another operator has just written its status: nothing is done while it works on it; stop that one, \
-                        or give each of them namespaces of its own"
-                .to_owned();
-            context.tell(set.as_ref(), true, "AnotherOperator", note).await;
-            return Ok(Next { at: Some(until), outside: false });
-        }
-        Found::Set(observed) => observed,
-    };
-    let decision = decide(&observed, now);
-    confirm_failures(context, &observed, &decision).await?;
-    let written = write_status(context, &observed, &decision, now).await?;
-    let act::Outcome { blocked, result } = act::act(context, &observed, &decision, written, now).await;
-    // What broke off has not tried every name.
-    if result.is_ok() || !blocked.is_empty() {
-        say_what_is_blocked(context, key, &blocked, now).await?;
-    }
-    if let Err(error) = result {
-        events::tell_of_refusal(context, &observed, &error).await;
-        return Err(error);
-    }
-    answer_request(context, &observed, now).await?;
-    let used = observed.groups.values().map(|group| group.unit.revision);
-    let used = used.chain([observed.spec.target, observed.spec.old]);
-    let used: Vec<String> = used.map(|revision| observed.revisions.key(revision)).collect();
-    revision::prune(context, &observed.set, &used).await?;
-    Ok(next(&observed, &decision, !blocked.is_empty(), now).after(now))
-}
-
-fn decide(observed: &Observed, now: Time) -> Decision {
-    let set = sets::plan(&observed.spec, &observed.units(), now);
-    let place = |op: &sets::Op| match op {
-        sets::Op::Create { ordinal, .. }
-        | sets::Op::TakeOut { ordinal, .. }
-        | sets::Op::Delete { ordinal, .. } => *ordinal,
-    };
-    let chosen: BTreeSet<u32> = set.ops.iter().map(place).collect();
-    let left_alone = observed.groups.iter().filter(|(place, _)| !chosen.contains(place));
-    let groups =
-        left_alone.map(|(place, group)| (*place, units::plan(&group.spec, &group.unit, now))).collect();
-    let deleted = set.ops.iter().filter(|op| matches!(op, sets::Op::Delete { .. })).map(place);
-    let empty = |place: &u32| observed.groups.get(place).is_some_and(|group| group.pods.is_empty());
-    let forgotten = deleted.filter(empty).collect();
-    Decision { set, groups, forgotten }
-}
-
-/// A group that is made again loses what it has: its failure must be one, and not a pod that we have not heard of yet.
-async fn confirm_failures(context: &Context, observed: &Observed, decision: &Decision) -> Result<(), Error> {
-    for (place, (ops, _)) in &decision.groups {
-        let fails = ops.iter().any(|op| matches!(op, units::Op::RecordRecreation { .. }));
-        if let Some(group) = observed.groups.get(place).filter(|_| fails) {
-            let name = observed.set.name_any();
-            let labels = format!("{}={name},{}={place}", labels::SET_NAME, labels::GROUP_INDEX);
-            context.are_current(&Key::of(observed.set.as_ref()), &labels, &group.pods).await?;
-        }
-    }
-    Ok(())
-}
-
-/// Writes the status if it differs, before anything is done: what must be remembered is in it, and whoever decided
-/// otherwise meanwhile makes it fail.
-async fn write_status(
-    context: &Context,
-    observed: &Observed,
-    decision: &Decision,
-    now: Time,
-) -> Result<bool, Error> {
-    let status = status::status(observed, decision, now);
-    if observed.set.status.as_ref() == Some(&status) {
-        return Ok(false);
-    }
-    let mut set = observed.set.as_ref().clone();
-    set.status = Some(status.clone());
-    context.write_status(&set).await?;
-    events::tell_of_conditions(context, observed, &status).await;
-    Ok(true)
-}
-
-/// The one request that is not a change of the spec: groups that wait because they failed are made again at once.
+/// Makes groups again at once that wait because they failed.
 const RETRY: &str = "retry";
 
-/// Answers the request that was looked at, now that it is carried out. Whoever asks for more than that changes the spec.
-async fn answer_request(context: &Context, observed: &Observed, now: Time) -> Result<(), Error> {
-    let outcome = match request::unanswered(observed.set.as_ref()) {
-        None => return Ok(()),
-        Some(Err(why)) => Err(why),
-        Some(Ok(asked)) if asked.verb == RETRY => Ok("groups that failed do not wait any longer".to_owned()),
-        Some(Ok(asked)) => Err(format!(
-            "the verb {:?} is not known for a LeaderWorkerSet; there is {RETRY:?}, and everything else is in its spec",
-            asked.verb
-        )),
-    };
-    let key = Key::of(observed.set.as_ref());
-    let Some(set) = context.index.read().sets.get(&key).cloned() else { return Ok(()) };
-    if set.annotations().get(request::REQUEST) != observed.set.annotations().get(request::REQUEST) {
-        return Ok(());
+impl Controller for Sets {
+    type Object = LeaderWorkerSet;
+    type Observed = Observed;
+    type Decision = Decision;
+
+    const REQUESTS: &'static [(&'static str, &'static str)] =
+        &[(RETRY, "groups in back-off are recreated at once")];
+    const HAS_OTHER_OPERATORS: bool = true;
+
+    fn kind() -> &'static Kind {
+        &api::leaderworkerset::KIND
     }
-    let response = request::answer(set.as_ref(), outcome, timestamp(now));
-    let text = serde_json::to_string(&response)
-        .map_err(|error| Error::Malformed { what: key.to_string(), why: error.to_string() })?;
-    let patch = json!({"metadata": {"annotations": {request::RESPONSE: text}}});
-    context.change(set.as_ref(), patch).await?;
-    context.tell(set.as_ref(), !response.done, "Request", response.message).await;
-    Ok(())
-}
 
-/// A name that is somebody else's is known only when it is tried: it is said afterwards.
-async fn say_what_is_blocked(
-    context: &Context,
-    key: &Key,
-    blocked: &BTreeSet<String>,
-    now: Time,
-) -> Result<(), Error> {
-    let Some(set) = context.index.read().sets.get(key).cloned() else { return Ok(()) };
-    let mut set = set.as_ref().clone();
-    let Some(status) = &mut set.status else { return Ok(()) };
-    let before = status.conditions.clone();
-    status::set_blocked(&mut status.conditions, blocked, set.metadata.generation.unwrap_or_default(), now);
-    if status.conditions == before { Ok(()) } else { context.write_status(&set).await }
-}
+    fn watches(watches: &mut Watches<'_>) {
+        let labelled = labels::SET_NAME;
+        watches.own::<LeaderWorkerSet>();
+        watches.mapped::<Pod>(Select::labelled(labelled), |pod, _| {
+            let owners = controllers_of(pod, Self::kind());
+            // Of another operator: the set that waits for its adoption.
+            let named = pod.labels().get(labels::SET_NAME).filter(|_| owners.is_empty());
+            owners.into_iter().chain(named.map(|name| Key::of(pod).beside(name))).collect()
+        });
+        // A claim that stays when its set goes has no owner.
+        watches.mapped::<PersistentVolumeClaim>(Select::labelled(labelled), |claim, _| {
+            claim.labels().get(labels::SET_NAME).map(|name| Key::of(claim).beside(name)).into_iter().collect()
+        });
+        watches.mapped::<PodDisruptionBudget>(Select::all(), |budget, cache| {
+            let sets = cache.within::<LeaderWorkerSet>(&budget.namespace().unwrap_or_default());
+            sets.map(|set| Key::of(set.as_ref())).collect()
+        });
+        watches.mapped::<Node>(Select::all(), |node, cache| nodes::owners(node, cache, Self::kind()));
+        watches.controlled::<ControllerRevision>(Self::kind(), Select::labelled(labelled));
+        watches.controlled::<Service>(Self::kind(), Select::labelled(labels::OURS));
+    }
 
-/// The earliest time at which anything is decided otherwise.
-fn next(observed: &Observed, decision: &Decision, is_blocked: bool, now: Time) -> Next {
-    let reasons = decision.groups.values().map(|(_, reason)| reason).chain([&decision.set.reason]);
-    let stuck = observed.groups.values().filter_map(|group| group.stuck_at).filter(|at| *at > now);
-    let again = is_blocked.then(|| now + BLOCKED_AGAIN);
-    let at = reasons.filter_map(|reason| reason.until).chain(observed.given_up_at);
-    let at = at.chain(stuck).chain(again).min();
-    let outside = observed.groups.values().any(|group| matches!(group.state, State::Leaving { .. }));
-    Next { at, outside }
+    fn observe(inputs: &Inputs<'_>, set: &Arc<LeaderWorkerSet>) -> Result<Found<Observed>, Error> {
+        observe::observe(inputs, set)
+    }
+
+    fn decide(observed: &Observed, now: Time) -> Decision {
+        decide::decide(observed, now)
+    }
+
+    /// A group that is made again loses what it has: its failure must be one, and not a pod that is not heard of yet.
+    fn pods_to_check(observed: &Observed, decision: &Decision) -> Vec<PodCheck> {
+        let failing = decision.units.iter().filter(|(_, (ops, _))| is_recreated(ops));
+        let doubt = |(place, _): (&u32, _)| {
+            let pods = observed.groups.get(place)?.pods.iter().map(|member| Arc::clone(&member.pod));
+            let name = observed.set.name_any();
+            let selector = format!("{}={name},{}={place}", labels::SET_NAME, labels::GROUP_INDEX);
+            Some(PodCheck { selector, pods: pods.collect() })
+        };
+        failing.filter_map(doubt).collect()
+    }
+
+    fn needs_current_spec(decision: &Decision) -> bool {
+        // Creations too: a set that was scaled down or deleted meanwhile must not get a group again.
+        !decision.set.ops.is_empty()
+    }
+
+    fn status(observed: &Observed, decision: &Decision, _: &[Answer], now: Time) -> LeaderWorkerSetStatus {
+        status::status(observed, decision, now)
+    }
+
+    fn events(
+        observed: &Observed,
+        _: &Decision,
+        before: &LeaderWorkerSetStatus,
+        after: &LeaderWorkerSetStatus,
+    ) -> Vec<Event> {
+        events::of_conditions(observed, before, after).into_iter().collect()
+    }
+
+    async fn act(
+        executor: &Executor<'_, LeaderWorkerSet>,
+        observed: &Observed,
+        decision: &Decision,
+    ) -> Result<(), Error> {
+        act::act(executor, observed, decision).await
+    }
+
+    fn history(observed: &Observed, decision: &Decision) -> Option<History> {
+        let used = decision.groups.values().map(|group| group.unit.revision);
+        let used = used.chain([decision.spec.target, decision.spec.old]);
+        let used = used.map(|revision| observed.revisions.key(revision)).collect();
+        Some(History { label: labels::REVISION, used, limit: revision::HISTORY })
+    }
+
+    fn requeue(observed: &Observed, decision: &Decision, now: Time) -> Requeue {
+        let reasons = decision.units.values().map(|(_, reason)| reason).chain([&decision.set.reason]);
+        let stuck = decision.groups.values().filter_map(|group| group.stuck_at);
+        let members = observed.groups.values().flat_map(|group| &group.pods);
+        let given_up = members.filter_map(|member| member.given_up_at);
+        let at = reasons.filter_map(|reason| reason.until).chain(given_up).chain(stuck);
+        let outside = decision.groups.values().any(|group| matches!(group.state, State::Leaving { .. }));
+        Requeue { at: at.filter(|at| *at > now).min(), outside }
+    }
 }

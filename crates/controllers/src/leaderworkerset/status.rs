@@ -1,47 +1,52 @@
 //! What is, of a set, in the words of its contract.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::BTreeMap;
 
 use api::{
     Conditions,
-    leaderworkerset::{GroupFailure, GroupStatus, LeaderWorkerSet, LeaderWorkerSetStatus},
+    leaderworkerset::{GroupStatus, LeaderWorkerSet, LeaderWorkerSetStatus},
 };
-use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time as ApiTime};
 use kube::ResourceExt;
 use planner::{
-    Reason, Time,
+    Time,
     sets::{Identity, State},
-    units::{Op, Revision},
 };
 
 use super::{
-    Decision,
-    observe::{Group, LEADER_PATIENCE, Observed},
+    decide::{Decision, Group, LEADER_PATIENCE},
+    observe::{Members, Observed, restarts},
 };
-use crate::{conditions, count, int, labels, runtime::timestamp, sentence};
+use crate::{
+    blocking,
+    conditions::{Writer, leaderworkerset as contract, reasons, types},
+    count, int, labels,
+    revisions::UNKNOWN,
+    units::record,
+    wait,
+};
 
 /// Groups that are told of one by one. Those beyond are counted.
 const MOST_GROUPS: usize = 128;
 
-/// Names of others that are told of one by one.
-const MOST_NAMED: usize = 8;
+/// The longest message that a status takes.
+const LONGEST: usize = 1_024;
 
-/// The status of a set when this was seen and that was decided.
+/// The status of a set when this was observed and that was decided.
 pub(super) fn status(observed: &Observed, decision: &Decision, now: Time) -> LeaderWorkerSetStatus {
-    let Observed { set, revisions, spec, groups, .. } = observed;
+    let Observed { set, revisions, .. } = observed;
+    let Decision { spec, set: plan, .. } = decision;
     let before = set.status.clone().unwrap_or_default();
-    let tally = Tally::of(observed);
-    let groups: Vec<GroupStatus> = groups
+    let tally = Tally::of(decision);
+    let groups: Vec<GroupStatus> = observed
+        .groups
         .iter()
         .filter(|(place, _)| !decision.is_forgotten(**place))
-        .filter_map(|(place, group)| group_status(*place, group, observed, decision, now))
+        .filter_map(|(place, members)| group_status(*place, members, observed, decision, now))
         .take(MOST_GROUPS)
         .collect();
     let selector = format!("{}={},{}=0", labels::SET_NAME, set.name_any(), labels::WORKER_INDEX);
-    let came_from = if tally.is_updated && decision.set.done { spec.target } else { spec.old };
+    let came_from = if tally.is_updated && plan.done { spec.target } else { spec.old };
+    let is_busy = !plan.done;
     let mut status = LeaderWorkerSetStatus {
         observed_generation: set.metadata.generation.unwrap_or_default(),
         replicas: int(tally.exist),
@@ -50,13 +55,14 @@ pub(super) fn status(observed: &Observed, decision: &Decision, now: Time) -> Lea
         hpa_pod_selector: Some(before.hpa_pod_selector.unwrap_or(selector)),
         current_revision: Some(revisions.key(came_from)),
         update_revision: Some(revisions.key(spec.target)),
-        message: message(decision),
+        message: is_busy.then(|| wait::cut(&wait::sentence(&plan.reason), LONGEST)),
+        waiting_for: is_busy.then(|| wait::of(&plan.reason, None, before.waiting_for.as_ref(), now)),
         conditions: before.conditions,
         groups,
     };
-    set_conditions(&mut status, &tally, set, now);
-    set_degraded(&mut status, observed, now);
-    set_miscounted(&mut status, observed, now);
+    let mut conditions = std::mem::take(&mut status.conditions);
+    set_conditions(&mut conditions, &status, &tally, observed, decision, now);
+    status.conditions = conditions;
     status
 }
 
@@ -73,10 +79,10 @@ struct Tally {
 }
 
 impl Tally {
-    fn of(Observed { spec, groups, .. }: &Observed) -> Self {
+    fn of(Decision { spec, groups, .. }: &Decision) -> Self {
         let is_ready = |group: &&Group| group.state == State::Ready;
         let is_updated = |group: &&Group| group.unit.revision == spec.target;
-        let living = |group: &&Group| !group.pods.is_empty();
+        let living = |group: &&Group| !group.unit.pods.is_empty();
         // Where groups have no places of their own, each is as good as another.
         let is_member = |place: u32| spec.identity == Identity::Any || place < spec.replicas;
         let members = || groups.iter().filter(|(place, _)| is_member(**place));
@@ -94,141 +100,96 @@ impl Tally {
     }
 }
 
-fn message(decision: &Decision) -> Option<String> {
-    if !decision.set.done {
-        return Some(sentence::of(&decision.set.reason));
-    }
-    None
-}
-
 /// One group, if there is anything to say or to remember of it.
 fn group_status(
     place: u32,
-    group: &Group,
-    Observed { revisions, spec, .. }: &Observed,
+    members: &Members,
+    observed: &Observed,
     decision: &Decision,
     now: Time,
 ) -> Option<GroupStatus> {
-    let (ops, reason) = decision.groups.get(&place).map_or((&[][..], None), |(ops, why)| (ops, Some(why)));
+    let group = decision.groups.get(&place)?;
+    let planned = decision.units.get(&place);
+    let (ops, reason) = planned.map_or((&[][..], None), |(ops, reason)| (ops, Some(reason)));
     let ready = group.unit.pods.iter().filter(|pod| pod.ready && !pod.terminating).count();
-    let mut status = GroupStatus {
+    let record = members.record.as_ref();
+    let mut known = record.map(restarts).unwrap_or_default();
+    known.count = int(group.unit.history.incarnation);
+    known.served = group.unit.history.served;
+    let failure = || reason.map(|reason| record::failure(Some((&group.unit, &members.pods)), reason, now));
+    let known = known.after(ops, failure);
+    let reason = reason.filter(|_| group.state != State::Ready);
+    let pod = blocking::of(&members.pods, now).map(|blocking| blocking.pod);
+    let before = record.and_then(|record| record.waiting_for.as_ref());
+    let status = GroupStatus {
         index: int(place),
-        revision: revisions.key(group.unit.revision),
+        revision: observed.revisions.key(group.unit.revision),
         ready: int(ready),
-        restarts: int(group.unit.history.incarnation),
-        restarts_in_a_row: int(group.unit.history.recreations),
-        served: group.unit.history.served,
-        last_failure: group.record.as_ref().and_then(|record| record.last_failure.clone()),
-        message: reason.filter(|_| group.state != State::Ready).map(sentence::of),
+        restarts: known.count,
+        restarts_in_a_row: known.in_a_row,
+        served: known.served,
+        last_failure: known.last_failure,
+        waiting_for: reason.map(|reason| wait::of(reason, pod, before, now)),
     };
-    for op in ops {
-        match op {
-            Op::RecordRecreation { incarnation } => {
-                status.restarts = int(*incarnation);
-                status.restarts_in_a_row += 1;
-                status.last_failure = Some(failure(group, reason, now));
-            }
-            Op::RecordSteady => status.restarts_in_a_row = 0,
-            _ => {}
-        }
-    }
-    let outdated = group.unit.revision != spec.target && group.unit.revision != Revision(0);
+    let outdated = group.unit.revision != decision.spec.target && group.unit.revision != UNKNOWN;
     let unremarkable = group.state == State::Ready && status.restarts == 0 && !outdated;
     (!unremarkable).then_some(status)
 }
 
-/// What made a group start again.
-fn failure(group: &Group, reason: Option<&Reason>, now: Time) -> GroupFailure {
-    let failed = |pod: &&Arc<Pod>| {
-        let unit = group.unit.pods.iter().find(|unit| pod.uid().as_deref() == Some(unit.uid.0.as_str()));
-        unit.is_some_and(|unit| {
-            unit.restarts > unit.restarts_baseline || unit.phase == planner::units::Phase::Ended
-        })
-    };
-    let pod = group.pods.iter().find(failed);
-    let statuses = pod.and_then(|pod| pod.status.as_ref()).into_iter().flat_map(|status| {
-        status.container_statuses.iter().flatten().chain(status.init_container_statuses.iter().flatten())
-    });
-    let mut ended = statuses.filter_map(|status| {
-        let state = status.state.as_ref().and_then(|state| state.terminated.as_ref());
-        let last = status.last_state.as_ref().and_then(|state| state.terminated.as_ref());
-        state.or(last).map(|ended| (status.name.clone(), ended.exit_code))
-    });
-    let ended = ended.next_back();
-    GroupFailure {
-        pod: pod.map(|pod| pod.name_any()).unwrap_or_default(),
-        container: ended.as_ref().map(|(container, _)| container.clone()),
-        exit_code: ended.map(|(_, code)| code),
-        reason: reason.map_or_else(String::new, |reason| reason.what.chars().take(128).collect()),
-        time: ApiTime(timestamp(now)),
-    }
-}
-
-/// What keeps pods or Services from being made, until a person does something about it.
-pub(super) fn set_blocked(
-    conditions: &mut Conditions,
-    blocked: &BTreeSet<String>,
-    generation: i64,
+fn set_conditions(
+    list: &mut Conditions,
+    status: &LeaderWorkerSetStatus,
+    tally: &Tally,
+    observed: &Observed,
+    decision: &Decision,
     now: Time,
 ) {
-    const NAMES_TAKEN: &str = "NamesTaken";
-    if blocked.is_empty() {
-        return conditions::unset(conditions, NAMES_TAKEN, generation, now);
-    }
-    let mut named: Vec<String> = blocked.iter().take(MOST_NAMED).cloned().collect();
-    let more = blocked.len() - named.len();
-    if more > 0 {
-        named.push(format!("and {more} more"));
-    }
-    let message = named.join("; ");
-    conditions::set(conditions, (NAMES_TAKEN, true, "NotOurs", &message), generation, now);
+    let mut conditions = Writer::new(list, status.observed_generation, now);
+    set_progress(&mut conditions, tally, &observed.set);
+    let causes: Vec<(&str, String)> = failing(status).into_iter().chain(stuck(decision, now)).collect();
+    let message = causes.iter().map(|(_, message)| message.as_str()).collect::<Vec<_>>().join("; ");
+    let reason = causes.first().map_or("", |(reason, _)| reason);
+    conditions.alarm(types::DEGRADED, reason, (!causes.is_empty()).then_some(&message));
+    conditions.alarm(
+        types::DISRUPTIONS_MISCOUNTED,
+        reasons::BUDGET_COUNTS_GROUPS,
+        miscounted(observed).as_deref(),
+    );
 }
 
-/// `Available` and the other two exclude each other. A condition that is not so any more keeps what it said: clients of
-/// the public operator match it.
-fn set_conditions(status: &mut LeaderWorkerSetStatus, tally: &Tally, set: &LeaderWorkerSet, now: Time) {
-    const AVAILABLE: (&str, &str, &str) = ("Available", "AllGroupsReady", "All replicas are ready");
-    const PROGRESSING: (&str, &str, &str) = ("Progressing", "GroupsProgressing", "Replicas are progressing");
-    const UPDATING: (&str, &str, &str) =
-        ("UpdateInProgress", "GroupsUpdating", "Rolling Upgrade is in progress");
+/// `Available` and the other two exclude each other.
+fn set_progress(conditions: &mut Writer<'_>, tally: &Tally, set: &LeaderWorkerSet) {
+    let available = (contract::AVAILABLE, reasons::ALL_GROUPS_READY, "All replicas are ready");
+    let progressing = (contract::PROGRESSING, reasons::GROUPS_PROGRESSING, "Replicas are progressing");
+    let updating = (contract::UPDATE_IN_PROGRESS, reasons::GROUPS_UPDATING, "Rolling Upgrade is in progress");
     let all_ready = tally.members_ready >= count(set.spec.replicas) as usize;
     let (so, not_so): (&[_], &[_]) = if tally.outdated > 0 {
-        (&[UPDATING, PROGRESSING], &[AVAILABLE])
+        (&[updating, progressing], &[available])
     } else if all_ready {
-        (&[AVAILABLE], &[UPDATING, PROGRESSING])
+        (&[available], &[updating, progressing])
     } else {
-        (&[PROGRESSING], &[AVAILABLE])
+        (&[progressing], &[available])
     };
-    let generation = set.metadata.generation.unwrap_or_default();
     for (ty, reason, message) in so {
-        conditions::set(&mut status.conditions, (ty, true, reason, message), generation, now);
+        conditions.holds(*ty, reason, message);
     }
     for (ty, ..) in not_so {
-        conditions::unset(&mut status.conditions, ty, generation, now);
+        conditions.holds_not(*ty, "", "");
     }
-}
-
-/// What does not get well by itself, and what a person can do about it.
-fn set_degraded(status: &mut LeaderWorkerSetStatus, observed: &Observed, now: Time) {
-    let generation = observed.set.metadata.generation.unwrap_or_default();
-    let causes: Vec<(&str, String)> = failing(status).into_iter().chain(stuck(observed, now)).collect();
-    let Some((reason, _)) = causes.first() else {
-        return conditions::unset(&mut status.conditions, "Degraded", generation, now);
-    };
-    let message = causes.iter().map(|(_, message)| message.as_str()).collect::<Vec<_>>().join("; ");
-    conditions::set(&mut status.conditions, ("Degraded", true, reason, &message), generation, now);
 }
 
 fn failing(status: &LeaderWorkerSetStatus) -> Option<(&'static str, String)> {
-    let failing = status.groups.iter().filter(|group| group.restarts_in_a_row > 1 && group.message.is_some());
-    let failing: BTreeMap<i32, &str> =
-        failing.map(|group| (group.index, group.message.as_deref().unwrap_or_default())).collect();
+    let failing = status.groups.iter().filter(|group| group.restarts_in_a_row > 1);
+    let failing: BTreeMap<i32, &str> = failing
+        .filter_map(|group| Some((group.index, group.waiting_for.as_ref()?.subject.as_str())))
+        .collect();
     let (index, why) = failing.first_key_value()?;
-    Some(("GroupsFailing", format!("{} groups fail again and again; group {index}: {why}", failing.len())))
+    let message = format!("{} failing repeatedly, first group {index}: {why}", failing.len());
+    Some((reasons::GROUPS_FAILING, message))
 }
 
 /// Leaders that may wait for workers that wait for them.
-fn stuck(Observed { groups, .. }: &Observed, now: Time) -> Option<(&'static str, String)> {
+fn stuck(Decision { groups, .. }: &Decision, now: Time) -> Option<(&'static str, String)> {
     let stuck: Vec<u32> = groups
         .iter()
         .filter(|(_, group)| group.stuck_at.is_some_and(|at| at <= now))
@@ -236,32 +197,20 @@ fn stuck(Observed { groups, .. }: &Observed, now: Time) -> Option<(&'static str,
         .collect();
     let first = stuck.first()?;
     let message = format!(
-        "{} leaders have not been ready for {} minutes, the first that of group {first}, and under startupPolicy \
-         LeaderReady their workers wait for them; a leader that needs its workers to be ready never will be: use \
-         LeaderHasAddress",
+        "{} leaders have not been ready for {} minutes, the first in group {first}; under startupPolicy LeaderReady their \
+         workers wait for them: use LeaderHasAddress if leaders need their workers to become ready",
         stuck.len(),
         LEADER_PATIENCE.as_secs() / 60
     );
-    Some(("LeaderWaitsForWorkers", message))
+    Some((reasons::LEADER_WAITS_FOR_WORKERS, message))
 }
 
-fn set_miscounted(status: &mut LeaderWorkerSetStatus, observed: &Observed, now: Time) {
-    const MISCOUNTED: &str = "DisruptionsMiscounted";
-    let Observed { set, miscounting, .. } = observed;
-    let generation = set.metadata.generation.unwrap_or_default();
-    let Some(first) = miscounting.first() else {
-        return conditions::unset(&mut status.conditions, MISCOUNTED, generation, now);
-    };
-    let message = format!(
-        "{} PodDisruptionBudgets, the first {first}, take the {} groups of this set for its pods, because Kubernetes \
-         asks the set how many pods there should be; say minAvailable as a number of pods instead",
+fn miscounted(Observed { set, miscounting, .. }: &Observed) -> Option<String> {
+    let first = miscounting.first()?;
+    Some(format!(
+        "{} PodDisruptionBudgets, the first {first}, count the {} groups of this set as its pods, because Kubernetes \
+         reads spec.replicas; set minAvailable to a number of pods instead",
         miscounting.len(),
         set.spec.replicas
-    );
-    conditions::set(
-        &mut status.conditions,
-        (MISCOUNTED, true, "BudgetCountsGroups", &message),
-        generation,
-        now,
-    );
+    ))
 }

@@ -1,229 +1,338 @@
-//! The planner's answer, written to the API.
+//! The planner's answer for a deployment, carried out.
 
 use api::{
-    gateway::{GRPCRoute, Gateway, HTTPRoute},
     leaderworkerset::LeaderWorkerSet,
-    modeldeployment::Protocol,
+    modeldeployment::{ModelDeployment, ModelDeploymentStatus, Outcome, RolloutRecord},
 };
-use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
-use planner::{
-    Time,
-    handover::{Action, VersionId, Weights},
-};
+use planner::handover::{Action, VersionId, Weights};
 use serde_json::{Value, json};
 
 use super::{
+    decide::Decision,
     observe::{Observed, Version},
-    route::{self, Route, Shares},
-    version,
+    rollout,
+    version::{self, labels_of},
 };
 use crate::{
-    owner,
-    runtime::{Context, Error, Key, timestamp},
+    conditions::reasons,
+    json::erase,
+    labels, leaderworkerset, owner,
+    pipeline::Executor,
+    rehearsal::counted,
+    runtime::{Error, Event, FIELD_MANAGER},
+    traffic::{self, Backend, Shares},
 };
 
-/// Does what was decided, after it was written down. First everything that traffic needs, then who gets it, then how
+type Exec<'a> = Executor<'a, ModelDeployment>;
+
+/// Carries a decision out, after it was written down. First everything that traffic needs, then what gets it, then how
 /// much there is.
-pub(super) async fn act(
-    context: &Context,
-    observed: &Observed,
-    action: &Action,
-    now: Time,
-) -> Result<(), Error> {
-    tell_waits(context, observed).await?;
-    let weights = if let Action::Weigh(weights, _) = action { weights } else { &observed.seen.route };
-    reach(context, observed, action, weights).await?;
-    if weights.total() > 0 {
-        weigh(context, observed, action, weights, now).await?;
-    }
+pub(super) async fn act(executor: &Exec<'_>, observed: &Observed, decision: &Decision) -> Result<(), Error> {
+    let Decision { seen, action, .. } = decision;
+    keep_children(executor, observed).await?;
+    let weights = if let Action::Weigh(weights, _) = action { weights } else { &seen.route };
+    let moves = matches!(action, Action::Weigh(..));
+    let entrances = keep_entrances(executor, observed, decision, weights).await;
+    // Weights move only to what traffic can reach. Capacity does not depend on it.
+    let are_kept = if moves { entrances? } else { executor.defer(entrances.map(drop)).map(|()| true)? };
+    executor.defer(observed.traffic.forget(executor, &observed.reached).await)?;
     match action {
-        Action::Ask(id, units) => ask(context, observed, *id, *units).await,
-        Action::Retire(id) => retire(context, observed, *id).await,
+        Action::Ask(id, replicas) => ask(executor, observed, *id, *replicas).await?,
+        Action::Retire(id) => retire(executor, observed, *id).await?,
         // Everything else is in the status.
-        _ => Ok(()),
+        _ => {}
     }
+    if let Some(event) = done(observed, decision).filter(|_| are_kept) {
+        executor.record(event).await;
+    }
+    Ok(())
 }
 
-/// How long units have to go is what the deployment says now, not what it said when their version was made.
-async fn tell_waits(context: &Context, observed: &Observed) -> Result<(), Error> {
-    let waits = version::waits(&observed.deployment);
-    let sets = observed.versions.iter().filter_map(|version| version.set.as_ref());
-    for set in sets.filter(|set| set.metadata.deletion_timestamp.is_none()) {
-        let is_told = |(name, wait): (&String, &Value)| {
-            set.annotations().get(name).map(String::as_str) == wait.as_str()
+/// Keeps what traffic comes in by: first what routes refer to, then the routes. Returns whether they say the weights.
+async fn keep_entrances(
+    executor: &Exec<'_>,
+    observed: &Observed,
+    decision: &Decision,
+    weights: &Weights,
+) -> Result<bool, Error> {
+    reach(executor, observed, decision, weights).await?;
+    if weights.total() == 0 {
+        return Ok(true);
+    }
+    let (shares, moves) = (shares(observed, weights), matches!(decision.action, Action::Weigh(..)));
+    observed.traffic.keep_routes(executor, &observed.reached, &shares, moves).await
+}
+
+/// Keeps what realises versions as their versions say: how long replicas have to go is what the deployment says now,
+/// and what they are made from is what they were made from.
+async fn keep_children(executor: &Exec<'_>, observed: &Observed) -> Result<(), Error> {
+    let annotations = version::annotations(&observed.deployment);
+    for version in &observed.versions {
+        let Some(set) = version.set.as_ref().filter(|set| set.metadata.deletion_timestamp.is_none()) else {
+            continue;
         };
-        if !waits.as_object().into_iter().flatten().all(is_told) {
-            context.change(set.as_ref(), json!({"metadata": {"annotations": waits}})).await?;
+        let is_set = |(name, value): (&String, &Value)| {
+            set.annotations().get(name).map(String::as_str) == value.as_str()
+        };
+        let mut patch = json!({});
+        let labels = labels_of(&observed.deployment, Some(&version.hash));
+        let is_labelled =
+            |(name, value): (&String, &Value)| set.labels().get(name).map(String::as_str) == value.as_str();
+        if !labels.as_object().into_iter().flatten().all(is_labelled) {
+            patch["metadata"]["labels"] = labels;
+        }
+        if !annotations.as_object().into_iter().flatten().all(is_set) {
+            patch["metadata"]["annotations"] = annotations.clone();
+        }
+        let changed = if version.id == observed.wanted.target {
+            changed(executor, observed, set)
+        } else {
+            // What an older version is made from stands in the first revision of its set.
+            is_edited(set).then(|| leaderworkerset::as_made(&executor.context().cache(), set)).flatten()
+        };
+        if let Some(spec) = &changed {
+            patch["spec"] = spec.clone();
+        }
+        if patch.as_object().is_none_or(serde_json::Map::is_empty) {
+            continue;
+        }
+        let written = executor.change(set.as_ref(), patch).await;
+        let is_repaired = changed.is_some() && written.is_ok();
+        executor.defer(written)?;
+        if is_repaired {
+            let name = set.name_any();
+            let note = format!("LeaderWorkerSet {name} was changed by another client and is set back");
+            executor.record(Event::warning("Update", "Repaired", note)).await;
         }
     }
     Ok(())
 }
 
+/// Whether another field manager owns a field in the spec of a set, except `replicas`. What an admission webhook adds to
+/// our own writes has our field manager, so it does not count.
+fn is_edited(set: &LeaderWorkerSet) -> bool {
+    let writes = set.metadata.managed_fields.iter().flatten();
+    let theirs = writes.filter(|it| it.manager.as_deref() != Some(FIELD_MANAGER) && it.subresource.is_none());
+    theirs
+        .filter_map(|it| it.fields_v1.as_ref()?.0.get("f:spec")?.as_object())
+        .any(|spec| spec.keys().any(|field| field != "f:replicas"))
+}
+
+/// The patch that sets a set back to its version, where another client has changed it. A spec that was
+/// compared is not compared again.
+fn changed(executor: &Exec<'_>, observed: &Observed, live: &LeaderWorkerSet) -> Option<Value> {
+    if !is_edited(live) {
+        return None;
+    }
+    let uid = live.uid().unwrap_or_default();
+    let compared = format!("{} {:?}", observed.blueprint.hash, live.metadata.generation);
+    if executor.context().memory.is_settled(&uid, &compared) {
+        return None;
+    }
+    let (_, body) = observed.blueprint.child(&observed.deployment, 0, 0, "");
+    let wanted: LeaderWorkerSet = serde_json::from_value(body.clone()).ok()?;
+    let same = leaderworkerset::is_same(live, &wanted).unwrap_or(true)
+        && live.spec.startup_policy == wanted.spec.startup_policy
+        && live.spec.rollout_strategy == wanted.spec.rollout_strategy;
+    if same {
+        executor.context().memory.settle(&uid, compared);
+        return None;
+    }
+    let live = serde_json::to_value(&live.spec).ok()?;
+    let mut spec = body["spec"].clone();
+    erase(&mut spec, &live);
+    // How many there are is the planner's.
+    spec.as_object_mut()?.remove("replicas");
+    Some(spec)
+}
+
 /// The Services and the Gateway.
 async fn reach(
-    context: &Context,
+    executor: &Exec<'_>,
     observed: &Observed,
-    action: &Action,
+    decision: &Decision,
     weights: &Weights,
 ) -> Result<(), Error> {
-    let deployment = &observed.deployment;
-    let stays = |version: &&Version| *action != Action::Retire(version.id);
+    let Observed { deployment, traffic, reached, .. } = observed;
+    let stays = |version: &&Version| decision.action != Action::Retire(version.id);
     for version in observed.versions.iter().filter(stays) {
         let Some(set) = version.set.as_deref() else { continue };
         let name = version::service_name(&version::child_name(deployment, &version.hash));
-        // It belongs to its version, and goes with it: also one that a leader with an old view makes too late.
-        let owned_by = owner(set);
-        let (key, body) = route::service(deployment, &name, Some(&version.hash), None, &owned_by);
-        apply_service(context, observed, &owned_by.uid, &key, body).await?;
+        // It belongs to its version, and goes with it: also one that a leader with an old observation makes too late.
+        let backend = backend(observed, &name, Some(&version.hash));
+        let kept = traffic.keep_service(executor, reached, Backend { owner: owner(set), ..backend }).await;
+        // One that gets no traffic holds none of the others back: the way back least of all.
+        if weights.of(version.id) > 0 { kept? } else { executor.defer(kept)? }
     }
-    let shares = shares(observed, weights);
-    let text = deployment.spec.traffic.gateway.is_none().then(|| route::to_text(&shares));
-    let stable = stable(observed, action, weights);
+    let stable = stable(observed, decision, weights);
     let hash = stable.and_then(|id| observed.version(id)).map(|version| version.hash.as_str());
-    let owned_by = owner(deployment.as_ref());
-    let (key, body) = route::service(deployment, &deployment.name_any(), hash, text.as_deref(), &owned_by);
-    apply_service(context, observed, &owned_by.uid, &key, body).await?;
-    preview(context, observed).await?;
-    if let Some(class) = deployment.spec.traffic.gateway.as_ref().and_then(|it| it.class_name.as_deref()) {
-        let (key, body) = route::gateway(deployment, class);
-        let owner = deployment.uid().unwrap_or_default();
-        context.apply::<Gateway>(&key, &owner, body, observed.gateway.as_deref()).await?;
+    let name = deployment.name_any();
+    let mut backend = backend(observed, &name, hash);
+    if traffic.gateway.is_none() {
+        backend.annotations = json!({labels::WEIGHTS: traffic::to_text(&shares(observed, weights))});
     }
-    Ok(())
+    traffic.keep_service(executor, reached, backend).await?;
+    executor.defer(preview(executor, observed, decision).await)?;
+    traffic.keep_gateway(executor, reached).await
+}
+
+/// A Service of one version, or of all of them.
+fn backend<'a>(observed: &Observed, name: &'a str, version: Option<&str>) -> Backend<'a> {
+    let deployment = observed.deployment.as_ref();
+    let mut selector = json!({labels::DEPLOYMENT: deployment.name_any(), labels::WORKER_INDEX: "0"});
+    if let Some(version) = version {
+        selector[labels::VERSION] = version.into();
+    }
+    let labels = labels_of(deployment, version);
+    Backend { name, selector, labels, annotations: Value::Null, owner: owner(deployment) }
 }
 
 /// The one version that the stable Service selects, or nothing for all of them: as long as the current one is whole it
-/// is that; once it shrinks, who is left of both.
-fn stable(observed: &Observed, action: &Action, weights: &Weights) -> Option<VersionId> {
+/// is that; once it shrinks, what is left of both.
+fn stable(
+    observed: &Observed,
+    Decision { seen, action, .. }: &Decision,
+    weights: &Weights,
+) -> Option<VersionId> {
     let current = match action {
         Action::Promote(id) => *id,
-        _ => observed.seen.current?,
+        _ => seen.current?,
     };
-    if observed.deployment.spec.traffic.gateway.is_none() {
+    if observed.traffic.gateway.is_none() {
         // Without a route the Service is what splits traffic.
         let mut versions = weights.versions();
         let first = versions.next()?;
         return versions.next().is_none().then_some(first);
     }
-    let seen = |id: VersionId| observed.seen.versions.iter().find(|version| version.id == id);
+    let found = |id: VersionId| seen.versions.iter().find(|version| version.id == id);
     let asked = match action {
-        Action::Ask(id, units) if *id == current => *units,
-        _ => seen(current)?.asked,
+        Action::Ask(id, replicas) if *id == current => *replicas,
+        _ => found(current)?.asked,
     };
-    let whole = asked >= observed.wanted.replicas || observed.seen.versions.iter().all(|it| it.id == current);
-    (whole && seen(current)?.ready > 0).then_some(current)
+    let whole = asked >= observed.wanted.replicas || seen.versions.iter().all(|it| it.id == current);
+    (whole && found(current)?.ready > 0).then_some(current)
 }
 
 /// The Service of the version that is on its way, as long as it is.
-async fn preview(context: &Context, observed: &Observed) -> Result<(), Error> {
+async fn preview(executor: &Exec<'_>, observed: &Observed, decision: &Decision) -> Result<(), Error> {
     let name = format!("{}-preview", observed.deployment.name_any());
     let target = observed.target().filter(|version| version.set.is_some());
     let on_its_way =
-        target.filter(|version| observed.seen.current.is_some_and(|current| current != version.id));
+        target.filter(|version| decision.seen.current.is_some_and(|current| current != version.id));
     if let Some(version) = on_its_way {
-        let owned_by = owner(observed.deployment.as_ref());
-        let (key, body) = route::service(&observed.deployment, &name, Some(&version.hash), None, &owned_by);
-        return apply_service(context, observed, &owned_by.uid, &key, body).await;
+        let backend = backend(observed, &name, Some(&version.hash));
+        return observed.traffic.keep_service(executor, &observed.reached, backend).await;
     }
-    match observed.services.iter().find(|service| service.name_any() == name) {
-        Some(service) => context.delete(service.as_ref(), true).await,
+    match observed.reached.service(&name) {
+        Some(service) => executor.delete(service.as_ref(), true).await,
         None => Ok(()),
     }
 }
 
-async fn apply_service(
-    context: &Context,
-    observed: &Observed,
-    owner: &str,
-    key: &Key,
-    body: Value,
-) -> Result<(), Error> {
-    let live = observed.services.iter().find(|service| service.name_any() == key.name);
-    context.apply::<Service>(key, owner, body, live.map(AsRef::as_ref)).await
-}
-
 fn shares(observed: &Observed, weights: &Weights) -> Shares {
-    route::shares(weights, |id| observed.service_of(id))
+    weights.versions().filter_map(|id| Some((observed.service_of(id)?, weights.of(id)))).collect()
 }
 
-/// Writes weights to every route; to one that says so already, nothing.
-async fn weigh(
-    context: &Context,
-    observed: &Observed,
-    action: &Action,
-    weights: &Weights,
-    now: Time,
-) -> Result<(), Error> {
-    let deployment = &observed.deployment;
-    let Some(wish) = &deployment.spec.traffic.gateway else { return Ok(()) };
-    let owner = deployment.uid().unwrap_or_default();
-    let moved = matches!(action, Action::Weigh(..));
-    let before = observed.routes.iter().filter_map(Route::weighed_at).max().filter(|_| !moved);
-    let weighed_at = timestamp(before.unwrap_or(now)).to_string();
-    for wanted in route::routes(deployment, wish, &shares(observed, weights), &weighed_at) {
-        let live = observed.routes.iter().find(|route| route.name() == wanted.key.name);
-        match wanted.protocol {
-            Protocol::Http => {
-                let live =
-                    live.and_then(|live| if let Route::Http(it) = live { Some(it.as_ref()) } else { None });
-                context.apply::<HTTPRoute>(&wanted.key, &owner, wanted.body, live).await?;
-            }
-            Protocol::Grpc => {
-                let live =
-                    live.and_then(|live| if let Route::Grpc(it) = live { Some(it.as_ref()) } else { None });
-                context.apply::<GRPCRoute>(&wanted.key, &owner, wanted.body, live).await?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Asks a version for so many units; one that does not exist is made.
-async fn ask(context: &Context, observed: &Observed, id: VersionId, units: u32) -> Result<(), Error> {
+/// Asks a version for so many replicas. One that does not exist is made without any: a create has no precondition, so one
+/// that comes late must not take room from others.
+async fn ask(executor: &Exec<'_>, observed: &Observed, id: VersionId, replicas: u32) -> Result<(), Error> {
     let Some(version) = observed.version(id) else { return Ok(()) };
-    let deployment = &observed.deployment;
     if let Some(set) = &version.set {
-        return context.change(set.as_ref(), json!({"spec": {"replicas": units}})).await;
+        return executor.change(set.as_ref(), json!({"spec": {"replicas": replicas}})).await;
     }
     let Version { number, name, .. } = version;
-    let (key, body) = observed.blueprint.child(deployment, units, *number, name);
-    context.create::<LeaderWorkerSet>(&key, &deployment.uid().unwrap_or_default(), &body).await?;
-    let note = format!("version {name} is made, with {units} units to begin with");
-    context.tell(deployment.as_ref(), false, "VersionCreated", note).await;
+    let (key, body) = observed.blueprint.child(&observed.deployment, 0, *number, name);
+    if executor.create::<LeaderWorkerSet>(&key, &body).await? {
+        let note = format!("version {name} is created");
+        executor.record(Event::normal("Create", "VersionCreated", note)).await;
+    }
     Ok(())
 }
 
-/// Takes a version away that has no units and no traffic: first what routes could refer to, then the version itself.
-async fn retire(context: &Context, observed: &Observed, id: VersionId) -> Result<(), Error> {
+/// Takes a version away that has no replicas and no traffic: first what routes could refer to, then the version itself.
+async fn retire(executor: &Exec<'_>, observed: &Observed, id: VersionId) -> Result<(), Error> {
     let Some(version) = observed.version(id) else { return Ok(()) };
-    let service = observed.service_of(id);
-    let service = observed.services.iter().find(|it| Some(it.name_any()) == service);
+    let service = observed.service_of(id).and_then(|name| observed.reached.service(&name).cloned());
     if let Some(service) = service {
-        context.delete(service.as_ref(), true).await?;
+        executor.delete(service.as_ref(), true).await?;
     }
     if let Some(set) = &version.set {
-        context.delete(set.as_ref(), true).await?;
-        let note = format!("version {} is gone", version.name);
-        context.tell(observed.deployment.as_ref(), false, "VersionRetired", note).await;
+        executor.delete(set.as_ref(), true).await?;
+        let note = format!("version {} is removed", version.name);
+        executor.record(Event::normal("Delete", "VersionRetired", note)).await;
     }
     Ok(())
 }
 
-/// What people are told of a decision, where it is worth an event.
-pub(super) fn event(observed: &Observed, action: &Action) -> Option<(&'static str, String)> {
-    let name = |id: VersionId| observed.version(id).map(|version| version.name.clone()).unwrap_or_default();
-    match action {
-        Action::Ask(id, units) => {
-            Some(("Scaling", format!("version {} is asked for {units} units", name(*id))))
-        }
-        Action::Weigh(weights, _) => {
-            let shares = weights.versions().map(|id| format!("{} {}%", name(id), weights.percent(id)));
-            Some(("TrafficMoved", format!("traffic: {}", shares.collect::<Vec<_>>().join(", "))))
-        }
-        Action::EnterStep(step) => Some(("StepEntered", format!("step {step}"))),
-        Action::Enter(phase) => Some(("DirectionChanged", format!("the rollout goes {phase:?}"))),
-        Action::Promote(id) => Some(("Promoted", format!("version {} carries everything", name(*id)))),
-        Action::Install(_) | Action::Retire(_) | Action::Wait | Action::Done => None,
+/// What people are told of a decision that is carried out by writing it down.
+pub(super) fn decided(observed: &Observed, decision: &Decision) -> Option<Event> {
+    let (reason, note) = match &decision.action {
+        Action::EnterStep(step) => ("StepEntered", format!("the rollout enters step {}", step + 1)),
+        Action::Promote(id) => ("Promoted", format!("version {} carries all traffic", name(observed, *id))),
+        _ => return None,
+    };
+    Some(Event::normal("Update", reason, note))
+}
+
+/// What people are told of a rollout that has failed just now, or that does not fit the cluster.
+pub(super) fn failed(before: &ModelDeploymentStatus, after: &ModelDeploymentStatus) -> Option<Event> {
+    // The numbers of a refusal change with the cluster, and are told once.
+    let failed_at = |status: &ModelDeploymentStatus| {
+        let rollout = status.rollout.as_ref()?;
+        rollout
+            .failure
+            .as_ref()
+            .map(|failure| (rollout.id.clone(), failure.reason.clone(), failure.at.clone()))
+    };
+    let message = after.message.clone().unwrap_or_default();
+    if failed_at(after).is_some() && failed_at(after) != failed_at(before) {
+        let is_refused = after.rollout.as_ref().is_some_and(rollout::is_refused);
+        let reason = if is_refused { reasons::ROLLOUT_REFUSED } else { reasons::ROLLOUT_FAILED };
+        return Some(Event::warning("Update", reason, message));
     }
+    let short = |status: &ModelDeploymentStatus| {
+        let rollout = status.rollout.as_ref().filter(|it| it.outcome.is_none())?;
+        Some((rollout.id.clone(), rollout.capacity.as_ref()?.message.clone()))
+    };
+    let (_, message) = short(after).filter(|it| short(before).as_ref() != Some(it))?;
+    Some(Event::warning("Update", reasons::INSUFFICIENT_CAPACITY, message))
+}
+
+/// What people are told of rollouts that ended otherwise than asked for.
+pub(super) fn ended(before: &ModelDeploymentStatus, after: &ModelDeploymentStatus) -> Vec<Event> {
+    let is_new = |record: &&RolloutRecord| !before.history.contains(record);
+    let told = |record: &RolloutRecord| {
+        let reason = match record.outcome {
+            Outcome::RolledBack => "RolledBack",
+            Outcome::Superseded => "Superseded",
+            Outcome::Aborted => "Aborted",
+            // A refusal is a warning.
+            Outcome::Promoted | Outcome::Refused => return None,
+        };
+        Some(Event::normal("Update", reason, format!("rollout {}: {}", record.id, record.reason)))
+    };
+    after.history.iter().filter(is_new).filter_map(told).collect()
+}
+
+/// What people are told of a decision when it is carried out.
+fn done(observed: &Observed, decision: &Decision) -> Option<Event> {
+    let (reason, note) = match &decision.action {
+        Action::Ask(id, _) if observed.version(*id)?.set.is_none() => return None,
+        Action::Ask(id, replicas) => (
+            "Scaling",
+            format!("version {} is scaled to {}", name(observed, *id), counted(*replicas, "replica")),
+        ),
+        Action::Weigh(weights, _) => {
+            let share = |id| format!("{} {}%", name(observed, id), weights.shown_percent(id));
+            let shares: Vec<String> = weights.versions().map(share).collect();
+            ("TrafficMoved", format!("traffic: {}", shares.join(", ")))
+        }
+        _ => return None,
+    };
+    Some(Event::normal("Update", reason, note))
+}
+
+fn name(observed: &Observed, id: VersionId) -> String {
+    observed.version(id).map(|version| version.name.clone()).unwrap_or_default()
 }

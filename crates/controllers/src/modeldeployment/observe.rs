@@ -1,44 +1,61 @@
-//! A deployment and its versions, in the planner's words.
+//! A deployment, and what there is of it.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
-use api::{
-    gateway::Gateway,
-    leaderworkerset::LeaderWorkerSet,
-    modeldeployment::{Direction, ModelDeployment},
-};
-use k8s_openapi::api::core::v1::{Pod, Service};
+use api::{leaderworkerset::LeaderWorkerSet, modeldeployment::ModelDeployment};
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use planner::{
     Time,
-    handover::{self, Phase, Rollout, Verdict, VersionId, Wanted, Weights},
+    handover::{
+        Rollout, VersionId, Wanted,
+        checks::{Answers, Standing},
+    },
 };
 
 use super::{
-    route::{self, Route, Shares},
+    capacity::{self, Question},
+    checks, rollout, scaling,
     version::{self, Blueprint, service_name},
-    wanted::wanted,
+    wanted::{NOT_SERVED_IN_PLACE, NOT_SERVED_ROLES, settle, traffic, wanted},
 };
 use crate::{
     Protections, count, labels,
-    outside::DataPlane,
-    runtime::{Key, Next, World, moment},
+    pipeline::{Found, Inputs},
+    request::Request,
+    runtime::{Error, Key},
     settled_at,
+    traffic::{self, Shares, Traffic, Weighed},
+    units,
 };
 
 /// A deployment, and everything that belongs to it.
 #[derive(Debug)]
-pub(super) struct Observed {
+pub(crate) struct Observed {
     pub(super) deployment: Arc<ModelDeployment>,
     pub(super) blueprint: Blueprint,
     pub(super) versions: Vec<Version>,
     pub(super) wanted: Wanted,
-    pub(super) seen: handover::Observed,
-    pub(super) services: Vec<Arc<Service>>,
-    pub(super) gateway: Option<Arc<Gateway>>,
-    pub(super) routes: Vec<Route>,
-    /// When something is seen otherwise though nothing changes.
-    pub(super) next: Next,
+    /// How traffic should reach it, and what there is of that.
+    pub(super) traffic: Traffic,
+    pub(super) reached: traffic::Observed,
+    /// What routes say, by the Services of versions; nothing where there is no route.
+    pub(super) weighed: Option<Weighed>,
+    /// Where the rollout to the wanted version is, as it was written.
+    pub(super) rollout: Option<Rollout>,
+    /// How the checks of that rollout stood.
+    pub(super) checks: Vec<(String, Standing)>,
+    /// What the target needs and the nodes have, where that is to be judged.
+    pub(super) capacity: Option<Question>,
+    /// The version whose last request for replicas may be on its way.
+    pub(super) pending: Option<VersionId>,
+    /// What a person asks for.
+    pub(super) request: Option<Request>,
+    /// The version before the current one, and until when it is kept.
+    pub(super) retained: Option<(VersionId, Time)>,
+    pub(super) protections: Protections,
+    /// The data plane counts requests.
+    pub(super) is_counted: bool,
 }
 
 /// A version of the service.
@@ -51,19 +68,27 @@ pub(super) struct Version {
     pub(super) hash: String,
     /// The object that realises it, unless it is still to be made.
     pub(super) set: Option<Arc<LeaderWorkerSet>>,
-    /// Requests that its units work on.
+    /// Its pods.
+    pub(super) pods: Vec<Arc<Pod>>,
+    /// Groups of which there is a pod. Counted by the pods themselves: what is written about them may be older than
+    /// what was decided on it.
+    pub(super) live: u32,
+    /// Groups that its set says are ready.
+    pub(super) ready: u32,
+    /// Endpoints that the data plane sends requests to, where that is known.
+    pub(super) endpoints: Option<u32>,
+    /// For each leader that is ready, when every gateway knows of it.
+    pub(super) settled_at: Vec<Time>,
+    /// Requests that its replicas work on.
     pub(super) in_flight: Option<u64>,
     /// Requests that it got lately, by its routes.
-    pub(super) lately: Option<u64>,
-}
-
-/// What was found.
-pub(super) enum Found {
-    /// Nothing to look after.
-    Nothing,
-    /// A deployment of which something is not served yet.
-    NotServed(Arc<ModelDeployment>, &'static str),
-    Deployment(Box<Observed>),
+    pub(super) recent_requests: Option<u64>,
+    /// What it answered so far, by its routes.
+    pub(super) answers: Option<Answers>,
+    /// The most restarts of a pod that was made since its rollout began.
+    pub(super) restarts: u32,
+    /// Since when the scheduler finds no node for one of its pods.
+    pub(super) unschedulable_since: Option<Time>,
 }
 
 impl Observed {
@@ -80,224 +105,191 @@ impl Observed {
         let version = self.version(id)?;
         Some(service_name(&version::child_name(&self.deployment, &version.hash)))
     }
-}
 
-/// What a deployment is looked at with.
-pub(super) struct Look<'a> {
-    pub(super) world: &'a World,
-    pub(super) data_plane: Option<&'a DataPlane>,
-    pub(super) protections: Protections,
-    pub(super) now: Time,
-}
-
-impl Look<'_> {
-    pub(super) fn observe(&self, key: &Key) -> Found {
-        let living = |it: &&Arc<ModelDeployment>| it.metadata.deletion_timestamp.is_none();
-        let Some(deployment) = self.world.deployments.get(key).filter(living).cloned() else {
-            return Found::Nothing;
+    /// The version that last carried everything. Where the status does not say it, it is the one that serves.
+    pub(super) fn current(&self) -> Option<VersionId> {
+        let named = || {
+            let name = self.deployment.status.as_ref()?.current_version.as_ref()?;
+            self.versions.iter().find(|version| version.name == *name && version.set.is_some())
         };
-        let Some(blueprint) = version::blueprint(&deployment) else {
-            return Found::NotServed(
-                deployment,
-                "a workload of roles is not served yet; use Pod or LeaderWorker",
-            );
+        named().map(|version| version.id).or_else(|| self.serving())
+    }
+
+    /// The version beside the target that has ready replicas and most of the traffic: a status that another client
+    /// erased must not make the replicas that serve look like replicas that are left over.
+    fn serving(&self) -> Option<VersionId> {
+        let weights = self.by_version(&self.weighed.as_ref()?.shares);
+        let weight = |id| weights.iter().find(|(of, _)| *of == id).map_or(0, |(_, weight)| *weight);
+        let serves = |version: &&Version| {
+            version.id != self.wanted.target && version.set.is_some() && version.ready > 0
         };
-        let versions = self.versions(&deployment, &blueprint);
-        let target = versions.iter().find(|version| version.hash == blueprint.hash).map(|version| version.id);
-        let Some(wanted) = target.and_then(|target| wanted(&deployment.spec, target)) else {
-            return Found::NotServed(deployment, "the strategy InPlace is not served yet; use another one");
-        };
-        let uid = deployment.uid().unwrap_or_default();
-        let sets = versions.iter().filter_map(|version| version.set.as_ref()?.uid());
-        let owners: Vec<String> = sets.chain([uid.clone()]).collect();
-        let services: Vec<Arc<Service>> =
-            owners.iter().flat_map(|owner| self.world.services.owned_by(owner)).cloned().collect();
-        let routes = Route::of(&uid, self.world);
-        let mut next = Next::default();
-        let (route, applied) = self.weights(&deployment, &versions, &services, &routes, &mut next);
-        let seen = handover::Observed {
-            versions: versions.iter().filter_map(|it| self.capacity(&deployment, it, &mut next)).collect(),
-            current: current(&deployment, &versions),
-            route,
-            applied,
-            rollout: rollout(&deployment, &blueprint, self.now),
-            retained: None,
-            in_place: None,
-        };
-        let gateway = self.world.gateways.owned_by(&uid).next().cloned();
-        Found::Deployment(Box::new(Observed {
-            deployment,
-            blueprint,
-            versions,
-            wanted,
-            seen,
-            services,
-            gateway,
-            routes,
-            next,
-        }))
+        let most = self.versions.iter().filter(serves).max_by_key(|version| weight(version.id))?;
+        (weight(most.id) > 0).then_some(most.id)
     }
 
-    /// The versions that exist, and the one that is wanted.
-    fn versions(&self, deployment: &ModelDeployment, blueprint: &Blueprint) -> Vec<Version> {
-        let uid = deployment.uid().unwrap_or_default();
-        let text = |set: &LeaderWorkerSet, name: &str| set.annotations().get(name).cloned();
-        let mut versions: Vec<Version> = self
-            .world
-            .sets
-            .owned_by(&uid)
-            .filter_map(|set| {
-                let number = text(set, labels::VERSION_NUMBER).and_then(|number| number.parse().ok());
-                Some(Version {
-                    id: VersionId(0),
-                    name: text(set, labels::VERSION_NAME).unwrap_or_default(),
-                    number: number.unwrap_or_default(),
-                    hash: set.labels().get(labels::VERSION)?.clone(),
-                    set: Some(Arc::clone(set)),
-                    in_flight: self.in_flight(set),
-                    lately: self.lately(set),
-                })
-            })
-            .collect();
-        versions.sort_by(|one, other| (one.number, &one.hash).cmp(&(other.number, &other.hash)));
-        if versions.iter().all(|version| version.hash != blueprint.hash) {
-            versions.push(unborn(deployment, blueprint, &versions));
-        }
-        for (place, version) in (1..).zip(&mut versions) {
-            version.id = VersionId(place);
-        }
-        versions
-    }
-
-    fn pods<'a>(&'a self, set: &LeaderWorkerSet) -> impl Iterator<Item = &'a Arc<Pod>> + use<'a> {
-        self.world.pods.owned_by(&set.uid().unwrap_or_default())
-    }
-
-    fn in_flight(&self, set: &LeaderWorkerSet) -> Option<u64> {
-        let endpoints = &self.data_plane?.endpoints;
-        let address = |pod: &Arc<Pod>| pod.status.as_ref()?.pod_ip.as_deref()?.parse::<IpAddr>().ok();
-        let busy = self.pods(set).filter_map(|pod| endpoints.get(&address(pod)?));
-        Some(busy.map(|endpoint| endpoint.in_flight).sum())
-    }
-
-    fn lately(&self, set: &LeaderWorkerSet) -> Option<u64> {
-        let service = Key::of(set).beside(service_name(&set.name_any()));
-        self.data_plane?.lately.get(&service).copied()
-    }
-
-    fn capacity(
-        &self,
-        deployment: &ModelDeployment,
-        version: &Version,
-        next: &mut Next,
-    ) -> Option<handover::Version> {
-        let set = version.set.as_ref()?;
-        // Counted by the pods themselves: what is written about them may be older than what was decided on it.
-        let mut groups: Vec<&str> = self
-            .pods(set)
-            .filter_map(|pod| pod.labels().get(labels::GROUP_INDEX))
-            .map(String::as_str)
-            .collect();
-        groups.sort_unstable();
-        groups.dedup();
-        let live = u32::try_from(groups.len()).unwrap_or(u32::MAX);
-        let in_service = set.status.as_ref().map_or(0, |status| count(status.ready_replicas));
-        let ready = match self.data_plane {
-            _ if !self.protections.gate => live,
-            Some(_) if !self.protections.settle => in_service,
-            Some(data_plane) => {
-                // A route and the endpoints that it needs come by different ways: what the data plane has not heard of
-                // yet gets no traffic.
-                let service = Key::of(deployment).beside(service_name(&set.name_any()));
-                let known = data_plane.ready.get(&service).copied().unwrap_or_default();
-                next.outside |= known < in_service;
-                known.min(in_service)
-            }
-            None => self.settled(deployment, set, in_service, next),
-        };
-        Some(handover::Version { id: version.id, asked: count(set.spec.replicas), live, ready, proven: true })
-    }
-
-    /// Units that have been ready for long enough that every gateway knows of them.
-    fn settled(
-        &self,
-        deployment: &ModelDeployment,
-        set: &LeaderWorkerSet,
-        ready: u32,
-        next: &mut Next,
-    ) -> u32 {
-        let settle = settle(deployment, self.protections);
-        let since = |pod: &Arc<Pod>| {
-            let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-            let ready = conditions.iter().find(|it| it.type_ == "Ready" && it.status == "True")?;
-            Some(moment(ready.last_transition_time.as_ref()?.0))
-        };
-        let leaders = self.pods(set).filter(|pod| {
-            pod.labels().get(labels::WORKER_INDEX).is_some_and(|index| index == "0")
-                && pod.metadata.deletion_timestamp.is_none()
-        });
-        let mut settled = 0;
-        for at in leaders.filter_map(since).map(|since| settled_at(since, settle)) {
-            if at <= self.now {
-                settled += 1;
-            } else {
-                *next = next.until(Some(at));
-            }
-        }
-        ready.min(settled)
-    }
-
-    /// What the route says, and what the data plane has confirmed.
-    fn weights(
-        &self,
-        deployment: &ModelDeployment,
-        versions: &[Version],
-        services: &[Arc<Service>],
-        routes: &[Route],
-        next: &mut Next,
-    ) -> (Weights, Option<Weights>) {
+    /// Weights of Services as weights of versions.
+    pub(super) fn by_version(&self, shares: &Shares) -> Vec<(VersionId, u32)> {
         let id = |service: &str| {
-            let of =
-                |version: &&Version| service_name(&version::child_name(deployment, &version.hash)) == service;
-            versions.iter().find(of).map(|version| version.id)
+            let ids = self.versions.iter().map(|version| version.id);
+            ids.into_iter().find(|id| self.service_of(*id).as_deref() == Some(service))
         };
-        let to_weights = |shares: Shares| -> Weights {
-            shares.into_iter().filter_map(|(service, weight)| Some((id(&service)?, weight))).collect()
-        };
-        if deployment.spec.traffic.gateway.is_none() {
-            let stable = services.iter().find(|service| service.name_any() == deployment.name_any());
-            let text = stable.and_then(|service| service.annotations().get(labels::WEIGHTS));
-            let weights = to_weights(text.map(|text| route::from_text(text)).unwrap_or_default());
-            return (weights.clone(), Some(weights));
-        }
-        let weights: Vec<Weights> = routes.iter().map(|route| to_weights(route.shares())).collect();
-        let Some(first) = weights.first().cloned() else { return (Weights::default(), None) };
-        if !self.protections.settle {
-            return (first.clone(), Some(first));
-        }
-        let ours = self.data_plane.map(|data_plane| data_plane.controller.as_str());
-        let settle = settle(deployment, self.protections);
-        let taken_up: Option<Vec<Time>> = routes.iter().map(|route| route.taken_up(ours, settle)).collect();
-        let agree = weights.iter().all(|other| *other == first)
-            && routes.len() == deployment.spec.traffic.ports.len();
-        let from = taken_up.and_then(|times| times.into_iter().max()).filter(|_| agree);
-        if let Some(from) = from.filter(|from| *from > self.now) {
-            *next = next.until(Some(from));
-        }
-        let applied = from.filter(|from| *from <= self.now).map(|_| first.clone());
-        (first, applied)
+        shares.iter().filter_map(|(service, weight)| Some((id(service)?, *weight))).collect()
     }
 }
 
-fn settle(deployment: &ModelDeployment, protections: Protections) -> Duration {
-    let seconds = if protections.settle { count(deployment.spec.traffic.settle_seconds) } else { 0 };
-    Duration::from_secs(u64::from(seconds))
+pub(super) fn observe(
+    inputs: &Inputs<'_>,
+    deployment: &Arc<ModelDeployment>,
+) -> Result<Found<Observed>, Error> {
+    let uid = deployment.uid().unwrap_or_default();
+    let sets = inputs.cache.owned_by::<LeaderWorkerSet>(&uid);
+    let sets: Vec<_> = sets.filter_map(|set| Some((hash(deployment, set)?, set.as_ref()))).collect();
+    let Some(blueprint) = version::known_blueprint(deployment, sets.iter().cloned()) else {
+        return Ok(Found::NotServed(NOT_SERVED_ROLES));
+    };
+    let versions = versions(inputs, deployment, &blueprint);
+    let target = versions.iter().find(|version| version.hash == blueprint.hash).map(|version| version.id);
+    let Some(wanted) = target.and_then(|target| wanted(&deployment.spec, target)) else {
+        return Ok(Found::NotServed(NOT_SERVED_IN_PLACE));
+    };
+    let sets = versions.iter().filter_map(|version| version.set.as_ref()?.uid());
+    let reached = traffic::Observed::observe(inputs, &uid, sets);
+    let traffic = traffic(deployment, inputs.protections);
+    let mut observed = Observed {
+        pending: scaling::pending(inputs.cache, deployment, &versions)?,
+        weighed: weighed(inputs, deployment, &traffic, &reached),
+        rollout: rollout::written(deployment, &blueprint.hash).map(|it| rollout::read(it, inputs.times)),
+        request: inputs.request.cloned(),
+        checks: rollout::written(deployment, &blueprint.hash)
+            .map(|it| checks::written(it, inputs.times))
+            .unwrap_or_default(),
+        capacity: None,
+        retained: rollout::retained(deployment, &versions, &wanted, inputs.times),
+        blueprint,
+        versions,
+        wanted,
+        traffic,
+        reached,
+        protections: inputs.protections,
+        is_counted: inputs.data_plane.is_some(),
+        deployment: Arc::clone(deployment),
+    };
+    let current = observed.current().and_then(|id| observed.version(id));
+    observed.capacity =
+        observed.target().and_then(|target| capacity::observe(inputs, deployment, target, current));
+    Ok(Found::Observed(observed))
+}
+
+/// What routes say; without routes, what the stable Service says.
+fn weighed(
+    inputs: &Inputs<'_>,
+    deployment: &ModelDeployment,
+    traffic: &Traffic,
+    reached: &traffic::Observed,
+) -> Option<Weighed> {
+    if traffic.gateway.is_some() {
+        return reached.weighed(inputs, traffic);
+    }
+    let stable = reached.service(&deployment.name_any());
+    let text = stable.and_then(|service| service.annotations().get(labels::WEIGHTS));
+    let shares = text.map(|text| traffic::from_text(text)).unwrap_or_default();
+    Some(Weighed { shares, applied_at: Some(Time::ZERO) })
+}
+
+/// The versions that exist, and the one that is wanted.
+fn versions(inputs: &Inputs<'_>, deployment: &ModelDeployment, blueprint: &Blueprint) -> Vec<Version> {
+    let sets = inputs.cache.owned_by::<LeaderWorkerSet>(&deployment.uid().unwrap_or_default());
+    let mut versions: Vec<Version> = sets.filter_map(|set| existing(inputs, deployment, set)).collect();
+    versions.sort_by(|one, other| (one.number, &one.hash).cmp(&(other.number, &other.hash)));
+    if versions.iter().all(|version| version.hash != blueprint.hash) {
+        versions.push(unborn(deployment, blueprint, &versions));
+    }
+    for (place, version) in (1..).zip(&mut versions) {
+        version.id = VersionId(place);
+    }
+    versions
+}
+
+fn existing(
+    inputs: &Inputs<'_>,
+    deployment: &ModelDeployment,
+    set: &Arc<LeaderWorkerSet>,
+) -> Option<Version> {
+    let text = |name: &str| set.annotations().get(name).cloned();
+    let pods: Vec<&Arc<Pod>> = inputs.cache.owned_by(&set.uid().unwrap_or_default()).collect();
+    let groups: BTreeSet<&String> =
+        pods.iter().filter_map(|pod| pod.labels().get(labels::GROUP_INDEX)).collect();
+    let service = Key::of(deployment).beside(service_name(&set.name_any()));
+    let address = |pod: &Pod| pod.status.as_ref()?.pod_ip.as_deref()?.parse::<IpAddr>().ok();
+    let in_flight = inputs.data_plane.map(|data_plane| {
+        let busy = pods.iter().filter_map(|pod| data_plane.endpoints.get(&address(pod)?));
+        busy.map(|endpoint| endpoint.in_flight).sum()
+    });
+    Some(Version {
+        id: VersionId(0),
+        name: text(labels::VERSION_NAME).unwrap_or_default(),
+        number: text(labels::VERSION_NUMBER).and_then(|number| number.parse().ok()).unwrap_or_default(),
+        hash: hash(deployment, set)?,
+        live: u32::try_from(groups.len()).unwrap_or(u32::MAX),
+        ready: set.status.as_ref().map_or(0, |status| count(status.ready_replicas)),
+        endpoints: inputs.data_plane.map(|it| it.ready.get(&service).copied().unwrap_or_default()),
+        settled_at: pods.iter().filter_map(|pod| leader_settled_at(inputs, deployment, pod)).collect(),
+        in_flight,
+        recent_requests: inputs
+            .data_plane
+            .and_then(|data_plane| data_plane.recent_requests.get(&service).copied()),
+        answers: inputs.data_plane.and_then(|data_plane| data_plane.answers.get(&service).copied()),
+        restarts: pods
+            .iter()
+            .filter(|pod| is_new(deployment, pod))
+            .map(|pod| units::restarts(pod))
+            .max()
+            .unwrap_or(0),
+        unschedulable_since: pods
+            .iter()
+            .filter_map(|pod| units::unschedulable_since(pod, inputs.times))
+            .min(),
+        set: Some(Arc::clone(set)),
+        pods: pods.into_iter().map(Arc::clone).collect(),
+    })
+}
+
+/// Whether a pod was created since the rollout in progress began: earlier restarts are no fault of its version.
+fn is_new(deployment: &ModelDeployment, pod: &Pod) -> bool {
+    let rollout = deployment.status.as_ref().and_then(|status| status.rollout.as_ref());
+    let made = pod.metadata.creation_timestamp.as_ref();
+    made.zip(rollout).is_some_and(|(made, rollout)| made.0 >= rollout.started_at.0)
+}
+
+/// The hash of a version: its label or, where the label was removed, the end of its name.
+fn hash(deployment: &ModelDeployment, set: &LeaderWorkerSet) -> Option<String> {
+    let named = || set.name_any().strip_prefix(&format!("{}-", deployment.name_any())).map(ToOwned::to_owned);
+    set.labels().get(labels::VERSION).cloned().or_else(named)
+}
+
+/// When every gateway knows that a leader is ready.
+fn leader_settled_at(inputs: &Inputs<'_>, deployment: &ModelDeployment, pod: &Pod) -> Option<Time> {
+    let is_leader = pod.labels().get(labels::WORKER_INDEX).is_some_and(|index| index == "0");
+    let lives = pod.metadata.deletion_timestamp.is_none();
+    let conditions = pod.status.as_ref().filter(|_| is_leader && lives)?.conditions.as_ref()?;
+    let ready = conditions.iter().find(|it| it.type_ == "Ready" && it.status == "True")?;
+    let since = inputs.times.moment(ready.last_transition_time.as_ref()?.0);
+    Some(settled_at(since, settle(deployment, inputs.protections)))
+}
+
+/// The number of a version that does not exist: the one that its rollout has given it, or the next.
+fn number(deployment: &ModelDeployment, blueprint: &Blueprint, others: &[Version]) -> i64 {
+    let status = deployment.status.as_ref();
+    let rollout = status.and_then(|status| status.rollout.as_ref());
+    let given = rollout.filter(|rollout| rollout.to == blueprint.hash).map(|rollout| rollout.revision);
+    let latest = status.map_or(0, |status| status.latest_revision);
+    let next = others.iter().map(|version| version.number).fold(latest, i64::max) + 1;
+    given.filter(|given| *given > 0 && others.iter().all(|it| it.number != *given)).unwrap_or(next)
 }
 
 /// The version that is wanted and does not exist yet.
 fn unborn(deployment: &ModelDeployment, blueprint: &Blueprint, others: &[Version]) -> Version {
-    let listed = deployment.status.iter().flat_map(|status| &status.versions).map(|version| version.revision);
-    let number = others.iter().map(|version| version.number).chain(listed).max().unwrap_or_default() + 1;
+    let number = number(deployment, blueprint, others);
     let name = deployment.spec.version.clone().unwrap_or_else(|| format!("r{number}"));
     let taken = others.iter().any(|version| version.name == name);
     let name = if taken { format!("{name}-{}", blueprint.hash) } else { name };
@@ -307,52 +299,15 @@ fn unborn(deployment: &ModelDeployment, blueprint: &Blueprint, others: &[Version
         number,
         hash: blueprint.hash.clone(),
         set: None,
+        pods: Vec::new(),
+        live: 0,
+        ready: 0,
+        endpoints: None,
+        settled_at: Vec::new(),
         in_flight: None,
-        lately: None,
-    }
-}
-
-/// The version that last carried everything.
-fn current(deployment: &ModelDeployment, versions: &[Version]) -> Option<VersionId> {
-    let name = deployment.status.as_ref()?.current_version.as_ref()?;
-    versions.iter().find(|version| version.name == *name && version.set.is_some()).map(|version| version.id)
-}
-
-/// The rollout that was written, if it is the one to this version. One that was called off, by asking for what was
-/// current, is over: whoever asks for its version once more begins another.
-pub(super) fn written<'a>(
-    deployment: &'a ModelDeployment,
-    hash: &str,
-) -> Option<&'a api::modeldeployment::Rollout> {
-    let status = deployment.status.as_ref()?;
-    let rollout = status.rollout.as_ref().filter(|rollout| rollout.to == hash)?;
-    let was_called_off =
-        rollout.direction == Direction::Back && status.target_version == status.current_version;
-    (!was_called_off).then_some(rollout)
-}
-
-/// Where the rollout is, as it was written.
-fn rollout(deployment: &ModelDeployment, blueprint: &Blueprint, now: Time) -> Rollout {
-    let Some(written) = written(deployment, &blueprint.hash) else {
-        return Rollout {
-            phase: Phase::Forward,
-            step: 0,
-            step_since: now,
-            moved_at: None,
-            progressed_at: now,
-            verdict: Verdict::Open,
-        };
-    };
-    Rollout {
-        phase: match written.direction {
-            Direction::Forward => Phase::Forward,
-            Direction::Back => Phase::Back,
-            Direction::Paused => Phase::Paused,
-        },
-        step: count(written.step),
-        step_since: moment(written.step_since.0),
-        moved_at: written.moved_at.as_ref().map(|time| moment(time.0)),
-        progressed_at: moment(written.progressed_at.0),
-        verdict: Verdict::Open,
+        recent_requests: None,
+        answers: None,
+        restarts: 0,
+        unschedulable_since: None,
     }
 }

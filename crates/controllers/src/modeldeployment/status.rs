@@ -1,40 +1,44 @@
 //! What is, of a deployment: what users have, what is tried, what it waits for, and what became of what was tried.
 
 use api::modeldeployment::{
-    CapacityStatus, Direction, ModelDeployment, ModelDeploymentStatus, Outcome, Phase, Rollout,
-    RolloutRecord, ServiceHealth, TrafficStatus, VersionStatus, Wait,
+    CapacityStatus, Direction, ModelDeployment, ModelDeploymentStatus, Phase, Rollout, RolloutFailure,
+    ServiceHealth, TrafficStatus, VersionStatus,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time as ApiTime};
 use kube::ResourceExt;
 use planner::{
-    Reason, Time,
+    Code, Reason, Time,
     handover::{self, Action},
+    percents,
 };
 
-use super::observe::{self, Observed, Version};
+use super::{
+    decide::Decision,
+    observe::{Observed, Version},
+    rollout, scaling, verbs,
+    wanted::not_acted_on,
+};
 use crate::{
-    conditions, count, int, labels,
-    runtime::{moment, timestamp},
+    Answer,
+    conditions::{Writer, modeldeployment as types, reasons, types as common},
+    count, int, labels, wait,
 };
 
-/// What became of so many rollouts is kept.
-const HISTORY: usize = 32;
-
-/// The status of a deployment when this was seen and that was decided.
+/// The status of a deployment when this was observed, that was decided, and so much was heard from outside.
 pub(super) fn status(
     observed: &Observed,
-    action: &Action,
-    reason: &Reason,
+    decision: &Decision,
+    heard: &[Answer],
     now: Time,
 ) -> ModelDeploymentStatus {
-    let Observed { deployment, seen, wanted, .. } = observed;
+    let Observed { deployment, wanted, .. } = observed;
+    let Decision { seen, action, reason, .. } = decision;
     let before = deployment.status.clone().unwrap_or_default();
     let name = |id| observed.version(id).map(|version| version.name.clone());
     let promoted = if let Action::Promote(id) = action { Some(*id) } else { None };
     let current = promoted.or(seen.current);
     let ready: u32 = seen.versions.iter().map(|version| version.ready).sum();
     let floor = wanted.budget.floor(wanted.replicas);
-    let (rollout, history) = rollout(observed, action, reason, now);
+    let (rollout, history) = rollout::after(observed, decision, heard, now);
     let selector = format!("{}={},{}=0", labels::DEPLOYMENT, deployment.name_any(), labels::WORKER_INDEX);
     let mut status = ModelDeploymentStatus {
         observed_generation: deployment.metadata.generation.unwrap_or_default(),
@@ -46,12 +50,14 @@ pub(super) fn status(
             ready if ready < floor => ServiceHealth::Degraded,
             _ => ServiceHealth::Healthy,
         }),
-        phase: Some(phase(&rollout, action)),
-        message: Some(sentence(reason)),
+        phase: Some(phase(&rollout, action, reason.code)),
+        message: Some(message(&rollout, action, reason, current.and_then(name))),
         current_version: current.and_then(name).or(before.current_version),
         target_version: name(wanted.target),
+        latest_revision: observed.versions.iter().map(|it| it.number).fold(before.latest_revision, i64::max),
         rollout: Some(rollout),
-        versions: observed.versions.iter().filter_map(|version| version_status(observed, version)).collect(),
+        versions: version_statuses(observed, seen),
+        last_scale: scaling::request(observed, action).or(before.last_scale),
         history,
         conditions: before.conditions,
     };
@@ -60,14 +66,8 @@ pub(super) fn status(
 }
 
 /// The status of a deployment of which something is not served.
-pub(super) fn not_served(deployment: &ModelDeployment, why: &str, now: Time) -> ModelDeploymentStatus {
-    let mut status = deployment.status.clone().unwrap_or_default();
-    status.observed_generation = deployment.metadata.generation.unwrap_or_default();
-    status.phase = Some(Phase::Waiting);
-    status.message = Some(why.to_owned());
-    let condition = ("Degraded", true, "NotServed", why);
-    conditions::set(&mut status.conditions, condition, status.observed_generation, now);
-    status
+pub(super) fn not_served(before: &ModelDeploymentStatus, why: &str) -> ModelDeploymentStatus {
+    ModelDeploymentStatus { phase: Some(Phase::Waiting), message: Some(why.to_owned()), ..before.clone() }
 }
 
 /// Whether two statuses say the same, but for what moves all the time and is only written along. What users get counts
@@ -94,202 +94,165 @@ pub(super) fn say_the_same(one: &ModelDeploymentStatus, other: &ModelDeploymentS
     still(one) == still(other)
 }
 
+/// What is done and why. Of a rollout that failed it says so until a person answers it.
+fn message(rollout: &Rollout, action: &Action, reason: &Reason, current: Option<String>) -> String {
+    let Some(failure) = &rollout.failure else { return asked(rollout, action, reason, current) };
+    if rollout::is_refused(rollout) {
+        return refused(failure, action, reason, current);
+    }
+    let current = current.unwrap_or_default();
+    let next = match (rollout.direction, action) {
+        (Direction::Paused, _) => {
+            "paused: nothing moves until `segue retry`, `resume` or `abort`, or another version".to_owned()
+        }
+        (_, Action::Done) => {
+            format!("rolled back to {current}, which serves; apply another version, or `segue retry`")
+        }
+        (Direction::Forward, _) => {
+            format!("there is no version to go back to, and it is tried on: {}", sentence(reason))
+        }
+        (_, Action::Enter(_)) => format!("rolling back to {current}"),
+        _ => format!("rolling back to {current}: {}", sentence(reason)),
+    };
+    let room = MESSAGE.saturating_sub(next.chars().count() + 2);
+    format!("{}; {next}", wait::cut(&failure.message, room))
+}
+
+/// The same of a rollout that does not fit the cluster.
+fn refused(failure: &RolloutFailure, action: &Action, reason: &Reason, current: Option<String>) -> String {
+    let doing = match action {
+        Action::Done => String::new(),
+        _ => format!("; {}", sentence(reason)),
+    };
+    let serves =
+        current.map_or_else(|| "nothing is started".to_owned(), |current| format!("{current} serves"));
+    let next =
+        format!("{serves}{doing}; it is judged again when capacity changes, and `capacity: Warn` starts it");
+    let room = MESSAGE.saturating_sub(next.chars().count() + 2);
+    format!("{}; {next}", wait::cut(&failure.message, room))
+}
+
+/// The same where nothing failed: what a person asked for is told with its author.
+fn asked(rollout: &Rollout, action: &Action, reason: &Reason, current: Option<String>) -> String {
+    let request = rollout.request.as_ref();
+    if rollout.direction == Direction::Back && rollout::is_aborted(rollout) {
+        let (aborted, current) = (rollout::aborted(rollout), current.unwrap_or_default());
+        return match action {
+            Action::Done => format!("{aborted}; {current} serves; apply another version, or `segue retry`"),
+            _ => format!("{aborted}; going back to {current}: {}", sentence(reason)),
+        };
+    }
+    if let Some(request) =
+        request.filter(|it| rollout.direction == Direction::Paused && it.verb == verbs::PAUSE)
+    {
+        let by = request.actor.as_ref().map(|actor| format!(" by {actor}")).unwrap_or_default();
+        let why = request.reason.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+        return format!("paused{by}{why}: nothing moves until `segue resume` or `segue abort`");
+    }
+    sentence(reason)
+}
+
+/// The longest message.
+const MESSAGE: usize = 1_024;
+
 fn sentence(reason: &Reason) -> String {
+    let pauses = matches!(reason.code, Code::Paused | Code::Previewing);
     match &reason.then {
+        _ if pauses => wait::sentence(reason),
         // What happens at a deadline is told with the deadline, in what is waited for.
         Some(then) if reason.until.is_none() => format!("{}; then {then}", reason.what),
         _ => reason.what.clone(),
     }
 }
 
-fn phase(rollout: &Rollout, action: &Action) -> Phase {
+fn phase(rollout: &Rollout, action: &Action, code: Code) -> Phase {
     match (rollout.direction, action) {
         (_, Action::Done) => Phase::Idle,
+        // The rollout is over: only the version before is still there.
+        (_, Action::Wait) if code == Code::Retaining => Phase::Idle,
         (Direction::Paused, _) => Phase::Paused,
+        // Only what serves is scaled.
+        (Direction::Back, Action::Wait) if rollout::is_refused(rollout) => Phase::Waiting,
+        (Direction::Back, _) if rollout::is_refused(rollout) => Phase::Rolling,
         (Direction::Back, _) => Phase::RollingBack,
         (Direction::Forward, Action::Wait) => Phase::Waiting,
         (Direction::Forward, _) => Phase::Rolling,
     }
 }
 
-fn version_status(observed: &Observed, version: &Version) -> Option<VersionStatus> {
-    let seen = observed.seen.versions.iter().find(|seen| seen.id == version.id)?;
-    let percent = |weights: &handover::Weights| int(weights.percent(version.id));
-    Some(VersionStatus {
-        name: version.name.clone(),
-        revision: version.number,
-        capacity: CapacityStatus { asked: int(seen.asked), granted: int(seen.live), ready: int(seen.ready) },
-        traffic: TrafficStatus {
-            desired: percent(&observed.seen.route),
-            applied: observed.seen.applied.as_ref().map(percent),
-            observed: share(observed, version),
-        },
-        replicas: int(seen.live),
-        ready_replicas: int(seen.ready),
-        in_flight: version.in_flight.and_then(|count| i64::try_from(count).ok()),
-    })
+/// Each version that exists. Shares of traffic add up to 100.
+fn version_statuses(observed: &Observed, seen: &handover::Observed) -> Vec<VersionStatus> {
+    let lately: Vec<u64> =
+        observed.versions.iter().map(|it| it.recent_requests.unwrap_or_default()).collect();
+    let shares = shares(&lately);
+    let status = |(version, share): (&Version, Option<i32>)| {
+        let found = seen.versions.iter().find(|seen| seen.id == version.id)?;
+        let percent = |weights: &handover::Weights| int(weights.shown_percent(version.id));
+        Some(VersionStatus {
+            name: version.name.clone(),
+            revision: version.number,
+            capacity: CapacityStatus {
+                asked: int(found.asked),
+                granted: int(found.live),
+                ready: int(found.ready),
+            },
+            traffic: TrafficStatus {
+                desired: percent(&seen.route),
+                applied: seen.applied.as_ref().map(percent),
+                observed: share.filter(|_| version.recent_requests.is_some()),
+            },
+            replicas: int(found.live),
+            ready_replicas: int(found.ready),
+            in_flight: version.in_flight.and_then(|count| i64::try_from(count).ok()),
+        })
+    };
+    observed.versions.iter().zip(shares).filter_map(status).collect()
 }
 
 /// So many requests tell a share; fewer are chance.
 const ENOUGH: u64 = 20;
 
-/// The share of the requests of the last seconds that a version got, in percent, where somebody counts.
-fn share(observed: &Observed, version: &Version) -> Option<i32> {
-    let total: u64 = observed.versions.iter().filter_map(|version| version.lately).sum();
-    (total >= ENOUGH).then_some(())?;
-    i32::try_from(version.lately? * 100 / total).ok()
-}
-
-/// The rollout as it goes on, or the next one, and what became of those that ended.
-fn rollout(
-    observed: &Observed,
-    action: &Action,
-    reason: &Reason,
-    now: Time,
-) -> (Rollout, Vec<RolloutRecord>) {
-    let deployment = &observed.deployment;
-    let before = deployment.status.clone().unwrap_or_default();
-    let mut history = before.history;
-    let goes_on = observe::written(deployment, &observed.blueprint.hash).is_some();
-    let is_back_home = observed.seen.current == Some(observed.wanted.target);
-    let mut rollout = match before.rollout {
-        Some(rollout) if goes_on => rollout,
-        // What was current is asked for again: the same rollout, called off.
-        Some(rollout) if rollout.outcome.is_none() && is_back_home => {
-            Rollout { direction: Direction::Back, ..rollout }
-        }
-        Some(rollout) if rollout.outcome.is_some() && is_back_home => rollout,
-        other => {
-            if let Some(rollout) = other.filter(|rollout| rollout.outcome.is_none()) {
-                let why = "another version was asked for";
-                record(&mut history, &rollout, Outcome::Superseded, why.to_owned(), now);
-            }
-            begin(observed, now)
-        }
-    };
-    // Decided before in the same words, and not done: nothing has progressed.
-    let again = goes_on && before.message == Some(sentence(reason));
-    let again = again && matches!(action, Action::Ask(..) | Action::Retire(_) | Action::Install(_));
-    advance(&mut rollout, observed, action, again, now);
-    rollout.waiting_for =
-        (*action == Action::Wait).then(|| waiting(rollout.waiting_for.as_ref(), reason, now));
-    let ended = match action {
-        Action::Promote(id) if Some(*id) == Some(observed.wanted.target) => Some(Outcome::Promoted),
-        Action::Done if rollout.direction == Direction::Back => Some(Outcome::RolledBack),
-        // Nothing to promote: the wanted version is the current one, as after a restore of an older status.
-        Action::Done => Some(Outcome::Promoted),
-        _ => None,
-    };
-    if let Some(outcome) = ended.filter(|_| rollout.outcome.is_none()) {
-        rollout.outcome = Some(outcome);
-        let why = match outcome {
-            Outcome::RolledBack => "traffic and capacity are back where they came from".to_owned(),
-            _ => reason.what.clone(),
-        };
-        record(&mut history, &rollout, outcome, why, now);
+/// The shares of the requests of the last seconds, in percent, where there were enough.
+fn shares(lately: &[u64]) -> Vec<Option<i32>> {
+    if lately.iter().sum::<u64>() < ENOUGH {
+        return vec![None; lately.len()];
     }
-    history.truncate(HISTORY);
-    (rollout, history)
-}
-
-fn begin(observed: &Observed, now: Time) -> Rollout {
-    let deployment = &observed.deployment;
-    let from = observed.seen.current.and_then(|id| observed.version(id));
-    let micro = MicroTime(timestamp(now));
-    Rollout {
-        id: format!("{}-{}", observed.blueprint.hash, deployment.metadata.generation.unwrap_or_default()),
-        strategy: deployment.spec.strategy.ty,
-        from: from.map(|version| version.hash.clone()),
-        to: observed.blueprint.hash.clone(),
-        direction: Direction::Forward,
-        step: 0,
-        step_since: micro.clone(),
-        started_at: ApiTime(timestamp(now)),
-        moved_at: None,
-        progressed_at: micro,
-        most_ready: 0,
-        waiting_for: None,
-        outcome: None,
-    }
-}
-
-/// What an action changes of a rollout. It is written before the action is carried out: a move that was not made after
-/// all is made again, later than it might have been and never sooner.
-fn advance(rollout: &mut Rollout, observed: &Observed, action: &Action, again: bool, now: Time) {
-    let micro = || MicroTime(timestamp(now));
-    // Of a rollout that is called off, what is wanted is where it came from.
-    let target = observed.target().filter(|version| version.hash == rollout.to).map(|version| version.id);
-    let target = observed.seen.versions.iter().find(|version| Some(version.id) == target);
-    let ready = int(target.map_or(0, |version| version.ready));
-    let acts = !matches!(action, Action::Wait | Action::Done) && !again;
-    if acts || ready > rollout.most_ready {
-        rollout.progressed_at = micro();
-    }
-    rollout.most_ready = rollout.most_ready.max(ready);
-    match action {
-        Action::Weigh(_, true) => rollout.moved_at = Some(micro()),
-        Action::EnterStep(step) => {
-            rollout.step = int(*step);
-            rollout.step_since = micro();
-        }
-        Action::Enter(phase) => {
-            rollout.direction = match phase {
-                handover::Phase::Forward => Direction::Forward,
-                handover::Phase::Paused => Direction::Paused,
-                handover::Phase::Back => Direction::Back,
-            };
-        }
-        _ => {}
-    }
-}
-
-fn waiting(before: Option<&Wait>, reason: &Reason, now: Time) -> Wait {
-    let same = before.filter(|wait| wait.reason == reason.code && wait.subject == reason.what);
-    let since = reason.since.or_else(|| same.map(|wait| moment(wait.since.0))).unwrap_or(now);
-    let time = |time: Time| ApiTime(timestamp(Time::from_secs(time.as_secs())));
-    Wait {
-        reason: reason.code.to_owned(),
-        subject: reason.what.clone(),
-        since: time(since),
-        deadline: reason.until.map(time),
-        on_expiry: reason.then.clone(),
-    }
-}
-
-fn record(history: &mut Vec<RolloutRecord>, rollout: &Rollout, outcome: Outcome, reason: String, now: Time) {
-    history.insert(
-        0,
-        RolloutRecord {
-            id: rollout.id.clone(),
-            from: rollout.from.clone(),
-            to: rollout.to.clone(),
-            outcome,
-            reason,
-            actor: "segue".to_owned(),
-            evidence: None,
-            started_at: rollout.started_at.clone(),
-            finished_at: ApiTime(timestamp(now)),
-        },
-    );
+    let parts: Vec<u32> = lately.iter().map(|count| u32::try_from(*count).unwrap_or(u32::MAX)).collect();
+    percents(&parts).into_iter().map(|share| Some(int(share))).collect()
 }
 
 fn set_conditions(status: &mut ModelDeploymentStatus, deployment: &ModelDeployment, now: Time) {
-    let generation = status.observed_generation;
     let message = status.message.clone().unwrap_or_default();
     let is_healthy = status.health == Some(ServiceHealth::Healthy);
     let is_moving = status.phase != Some(Phase::Idle);
     let is_back = status.phase == Some(Phase::RollingBack);
     let is_paused = status.phase == Some(Phase::Paused);
-    let ready = format!("{} of {} units serve", status.ready_replicas, count(deployment.spec.replicas));
+    let ready = format!("{} of {} replicas serve", status.ready_replicas, count(deployment.spec.replicas));
     let word = |is: bool, yes, no| if is { yes } else { no };
+    let failed = status.rollout.as_ref().is_some_and(|rollout| rollout.failure.is_some());
+    let is_degraded = !is_healthy || failed;
+    let serving = word(is_healthy, reasons::SERVING, reasons::NOT_ENOUGH_READY);
+    let is_refused = status.rollout.as_ref().is_some_and(rollout::is_refused);
+    let failure = word(is_refused, reasons::ROLLOUT_REFUSED, reasons::ROLLOUT_FAILED);
+    let degraded = if failed { (failure, &message) } else { (serving, &ready) };
+    let moving = word(is_moving, reasons::ROLLING_OUT, reasons::IDLE);
+    let back = word(is_back, reasons::ROLLING_BACK, reasons::NOT_ROLLING_BACK);
+    let paused = word(is_paused, reasons::PAUSED, reasons::NOT_PAUSED);
     let said = [
-        ("Ready", is_healthy, word(is_healthy, "Serving", "NotEnoughReady"), ready.as_str()),
-        ("Progressing", is_moving, word(is_moving, "RollingOut", "Idle"), message.as_str()),
-        ("Degraded", !is_healthy, word(is_healthy, "Serving", "NotEnoughReady"), ready.as_str()),
-        ("RollbackInProgress", is_back, word(is_back, "RollingBack", "NotRollingBack"), message.as_str()),
-        ("Paused", is_paused, word(is_paused, "Paused", "NotPaused"), message.as_str()),
+        (types::READY, is_healthy, serving, &ready),
+        (types::PROGRESSING, is_moving, moving, &message),
+        (types::DEGRADED, is_degraded, degraded.0, degraded.1),
+        (types::ROLLBACK_IN_PROGRESS, is_back, back, &message),
+        (types::PAUSED, is_paused, paused, &message),
     ];
-    for condition in said {
-        conditions::set(&mut status.conditions, condition, generation, now);
+    let mut conditions = Writer::new(&mut status.conditions, status.observed_generation, now);
+    for (ty, is, reason, message) in said {
+        if is { conditions.holds(ty, reason, message) } else { conditions.holds_not(ty, reason, message) }
     }
+    let ignored = not_acted_on(&deployment.spec).join("; ");
+    let ignored = (!ignored.is_empty()).then_some(ignored.as_str());
+    conditions.alarm(common::NOT_ACTED_ON, reasons::FIELDS_IGNORED, ignored);
+    let rollout = status.rollout.as_ref().filter(|it| it.outcome.is_none());
+    let short = rollout.and_then(|it| it.capacity.as_ref()).map(|it| it.message.as_str());
+    conditions.alarm(types::CAPACITY_SHORT, reasons::INSUFFICIENT_CAPACITY, short);
 }

@@ -1,10 +1,13 @@
 //! A version: one immutable revision of the workload, named by what is in it.
 
-use api::modeldeployment::{Env, ModelDeployment, WorkloadType};
+use api::{
+    leaderworkerset::LeaderWorkerSet,
+    modeldeployment::{Env, ModelDeployment, WorkloadType},
+};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use crate::{digest::digest, labels, owner, runtime::Key};
+use crate::{digest::digest, labels, leaderworkerset, owner, runtime::Key};
 
 /// What a version is made from.
 #[derive(Clone, Debug)]
@@ -17,6 +20,39 @@ pub(super) struct Blueprint {
 
 /// The version that a deployment asks for; nothing for a workload that is not served yet.
 pub(super) fn blueprint(deployment: &ModelDeployment) -> Option<Blueprint> {
+    blueprint_as(deployment, None)
+}
+
+/// The version that a deployment asks for, under the hash of one of these sets where that set has the same in other words,
+/// such as a quantity that is written otherwise.
+pub(super) fn known_blueprint<'a>(
+    deployment: &ModelDeployment,
+    sets: impl Iterator<Item = (String, &'a LeaderWorkerSet)> + Clone,
+) -> Option<Blueprint> {
+    let blueprint = blueprint(deployment)?;
+    if sets.clone().any(|(hash, _)| hash == blueprint.hash) {
+        return Some(blueprint);
+    }
+    let same = sets.filter_map(|(hash, set)| {
+        let blueprint = blueprint_as(deployment, Some(&hash))?;
+        blueprint.means(deployment, set).then_some(blueprint)
+    });
+    Some(same.last().unwrap_or(blueprint))
+}
+
+/// Whether two states of a deployment ask for one version, in whatever words.
+pub(super) fn is_one(before: &ModelDeployment, after: &ModelDeployment) -> bool {
+    let child = |blueprint: Blueprint| {
+        let set = serde_json::from_value::<LeaderWorkerSet>(blueprint.child(before, 0, 0, "").1).ok()?;
+        Some((blueprint.hash, set))
+    };
+    blueprint(before).and_then(child).is_some_and(|(hash, set)| {
+        let sets = std::iter::once((hash.clone(), &set));
+        known_blueprint(after, sets).is_some_and(|known| known.hash == hash)
+    })
+}
+
+fn blueprint_as(deployment: &ModelDeployment, hash: Option<&str>) -> Option<Blueprint> {
     let workload = &deployment.spec.workload;
     let mut template = match workload.ty {
         WorkloadType::Pod => json!({
@@ -46,12 +82,16 @@ pub(super) fn blueprint(deployment: &ModelDeployment) -> Option<Blueprint> {
         }
     }
     let startup = workload.leader_worker.as_ref().map(|unit| unit.startup_policy).unwrap_or_default();
-    let hash = digest(&json!({"leaderWorkerTemplate": template, "startupPolicy": startup}));
+    let hash = hash.map_or_else(
+        || digest(&json!({"leaderWorkerTemplate": template, "startupPolicy": startup})),
+        ToOwned::to_owned,
+    );
     for pod in pods {
         if template.get(pod).is_some() {
             let labels = &mut template[pod]["metadata"]["labels"];
             labels[labels::DEPLOYMENT] = deployment.name_any().into();
             labels[labels::VERSION] = hash.clone().into();
+            keep_last_words(&mut template[pod]);
         }
     }
     // Units are never replaced inside a version, only added and let go: what serves stays until a replacement does.
@@ -65,6 +105,16 @@ pub(super) fn blueprint(deployment: &ModelDeployment) -> Option<Blueprint> {
 }
 
 impl Blueprint {
+    /// Whether a set has what the version is made from, in whatever words.
+    pub(super) fn means(&self, deployment: &ModelDeployment, set: &LeaderWorkerSet) -> bool {
+        let (_, body) = self.child(deployment, 0, 0, "");
+        let wanted = serde_json::from_value::<LeaderWorkerSet>(body).ok();
+        wanted.is_some_and(|wanted| {
+            leaderworkerset::is_same(set, &wanted).unwrap_or(false)
+                && set.spec.startup_policy == wanted.spec.startup_policy
+        })
+    }
+
     /// The child that realises the version.
     pub(super) fn child(
         &self,
@@ -74,7 +124,7 @@ impl Blueprint {
         name: &str,
     ) -> (Key, Value) {
         let key = Key::of(deployment).beside(child_name(deployment, &self.hash));
-        let mut annotations = waits(deployment);
+        let mut annotations = annotations(deployment);
         annotations[labels::VERSION_NAME] = name.into();
         annotations[labels::VERSION_NUMBER] = number.to_string().into();
         let mut spec = self.spec.clone();
@@ -95,10 +145,12 @@ impl Blueprint {
     }
 }
 
-/// How long the units of every version have to go, as annotations of what realises it.
-pub(super) fn waits(deployment: &ModelDeployment) -> Value {
+/// The annotations that every version needs on its set: the time that its replicas have to finish, and that no object
+/// refers to the ordinal of a replica.
+pub(super) fn annotations(deployment: &ModelDeployment) -> Value {
     let traffic = &deployment.spec.traffic;
     json!({
+        labels::GROUP_IDENTITY: labels::ANY_GROUP,
         labels::DRAIN_SECONDS: traffic.drain_seconds.to_string(),
         labels::SETTLE_SECONDS: traffic.settle_seconds.to_string(),
     })
@@ -137,6 +189,17 @@ fn lay_env(pod: &mut Value, env: &[Env]) {
             && let Some(spec) = pod["spec"].as_object_mut()
         {
             spec.remove(list);
+        }
+    }
+}
+
+/// Has the end of the log of a container that fails kept in its status, where the template says nothing of that: when the
+/// pod is gone there is no other word of why.
+fn keep_last_words(pod: &mut Value) {
+    for list in ["initContainers", "containers"] {
+        let containers = pod["spec"].get_mut(list).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten().filter_map(Value::as_object_mut) {
+            container.entry("terminationMessagePolicy").or_insert_with(|| "FallbackToLogsOnError".into());
         }
     }
 }
@@ -189,6 +252,23 @@ mod tests {
             json!([{"name": "X", "value": "1"}, {"name": "Y", "value": "2"}])
         );
         assert!(pod.get("initContainers").is_none());
+        assert_eq!(pod["containers"][0]["terminationMessagePolicy"], "FallbackToLogsOnError");
+    }
+
+    #[test]
+    fn a_group_has_the_size_and_the_templates_that_it_says() {
+        let mut group = deployment(&json!([]), None);
+        let pod = |image: &str| json!({"spec": {"containers": [{"name": "a", "image": image}]}});
+        group.spec.workload = serde_json::from_value(json!({"type": "LeaderWorker", "leaderWorker": {
+            "size": 3, "leaderTemplate": pod("leads"), "workerTemplate": pod("works"),
+            "startupPolicy": "LeaderReady",
+        }}))
+        .unwrap();
+        let spec = blueprint(&group).unwrap().spec;
+        let unit = &spec["leaderWorkerTemplate"];
+        let image = |template: &str| unit[template]["spec"]["containers"][0]["image"].clone();
+        assert_eq!((&unit["size"], &spec["startupPolicy"]), (&json!(3), &json!("LeaderReady")));
+        assert_eq!((image("leaderTemplate"), image("workerTemplate")), (json!("leads"), json!("works")));
     }
 
     #[test]

@@ -1,44 +1,43 @@
-//! The planner's answer, written to the API.
+//! The planner's answer for a ModelServing, carried out.
 
-use std::sync::Arc;
-
-use api::volcano::PodGroup;
+use api::{modelserving::ModelServing, volcano::PodGroup};
 use k8s_openapi::api::{
     core::v1::{Pod, Service},
     policy::v1::PodDisruptionBudget,
 };
 use kube::ResourceExt;
-use planner::{Reason, Time, Uid, roles::Op, units};
+use planner::{
+    Reason,
+    roles::{Op, RoleHash},
+    units,
+};
 use serde_json::{Value, json};
 
 use super::{
     decide::{Decision, GroupDecision, Whole, id_of},
-    floors, gang,
-    observe::{Group, Id, Observed, Replica, index},
+    disruption, gang,
+    observe::{Id, Observed},
+    read::{Group, Replica, View},
     render::{self, Place},
-    tell,
 };
 use crate::{
-    labels, nodes,
-    runtime::{Context, Error, Key, timestamp, together},
+    labels,
+    pipeline::Executor,
+    runtime::{Apply, Error, Event, Key, together},
+    units::{
+        act::{Acted, LEAVES, Parent, carry_out, remove},
+        labelled,
+    },
 };
 
-/// Does what was decided. The status, with everything that must be remembered first, is written before.
+/// Carries a decision out. The status, with everything that must be remembered first, is written before.
 pub(super) async fn act(
-    context: &Context,
+    executor: &Executor<'_, ModelServing>,
     observed: &Observed,
     decision: &Decision,
-    status_was_written: bool,
-    now: Time,
 ) -> Result<(), Error> {
-    let takes_away = |group: &GroupDecision| {
-        group.whole != Whole::Stays || group.ops.iter().any(|op| !matches!(op, Op::Create { .. }))
-    };
-    if decision.groups.values().any(takes_away) && !status_was_written {
-        context.is_current(observed.serving.as_ref()).await?;
-    }
-    let acting = Acting { context, observed, now };
-    let budgets = floors::wanted(observed, decision);
+    let acting = Acting { executor, observed: decision.view(observed) };
+    let budgets = disruption::wanted(acting.observed, decision);
     acting.protect(&budgets).await?;
     let mut groups = Vec::new();
     for (ordinal, group) in &decision.groups {
@@ -52,9 +51,8 @@ pub(super) async fn act(
 /// What every write needs.
 #[derive(Clone, Copy)]
 struct Acting<'a> {
-    context: &'a Context,
-    observed: &'a Observed,
-    now: Time,
+    executor: &'a Executor<'a, ModelServing>,
+    observed: View<'a>,
 }
 
 impl Acting<'_> {
@@ -66,28 +64,30 @@ impl Acting<'_> {
             Whole::Leaves => return self.take_out_group(group, decided).await,
             Whole::Goes => {
                 let replicas = group.replicas.values();
-                return together(replicas.map(|replica| self.delete(replica)).collect()).await;
+                return together(replicas.map(|it| remove(self.executor, acted(it), false)).collect()).await;
             }
         }
         if let Some((id, reason)) = &decided.failure {
-            let note = format!("group {ordinal} is made again because of {id}: {}", reason.what);
-            self.tell(true, "RecreateGroup", note).await;
+            let note = format!("group {ordinal} is recreated because of {id}: {}", reason.what);
+            self.executor.record(Event::warning("Delete", "RecreateGroup", note)).await;
         }
-        if self.observed.is_gang && !decided.removed {
-            // First: pods without their PodGroup would be placed one by one.
-            self.place_together(ordinal, group).await?;
-        }
+        let is_placed_together = self.observed.is_gang && !decided.removed;
+        let placed = if is_placed_together { self.place_together(ordinal, group).await } else { Ok(()) };
         // What is taken away goes one by one, in the order that was decided; what is made is made together.
         let (made, taken): (Vec<&Op>, Vec<&Op>) =
             decided.ops.iter().partition(|op| matches!(op, Op::Create { .. }));
         for op in taken {
             self.take(ordinal, group, op).await?;
         }
-        // The first is the one that the group is counted by, if there is none.
+        // Without a pod that the group is counted by, it is the first.
         let first =
             made.first().filter(|_| !group.replicas.values().any(Replica::counts)).map(|op| id_of(op));
         let making = |op| self.make((ordinal, group), op, first.as_ref() == Some(&id_of(op)));
-        let made = together(made.into_iter().map(making).collect()).await;
+        // Pods without their PodGroup would be placed one by one.
+        let made = match placed {
+            Ok(()) => together(made.into_iter().map(making).collect()).await,
+            refused => refused,
+        };
         let mut acting = Vec::new();
         for (id, answer) in decided.units.iter().filter(|(_, (ops, _))| !ops.is_empty()) {
             if let Some(replica) = group.replicas.get(id) {
@@ -115,18 +115,18 @@ impl Acting<'_> {
         Ok(())
     }
 
-    /// Whoever scales counts one pod of each group: that is another one where the one that counted does not come back, and
-    /// one alone where two leaders chose two.
+    /// An autoscaler counts one pod of each group. Another pod takes its place if it does not come back, and one
+    /// remains where two leaders chose two.
     async fn count_by_one(self, group: &Group) -> Result<(), Error> {
         let mut counting = group.replicas.values().filter(|replica| replica.counts());
         let marked = |value: Value| json!({"metadata": {"labels": {labels::COUNTS_GROUP: value}}});
         if counting.next().is_none() {
             let mut live = group.replicas.values().filter(|replica| replica.state.is_live());
             let Some(entry) = live.find_map(Replica::entry) else { return Ok(()) };
-            return self.context.change(entry.as_ref(), marked("true".into())).await;
+            return self.executor.change(entry.as_ref(), marked("true".into())).await;
         }
         for entry in counting.filter_map(Replica::entry) {
-            self.context.change(entry.as_ref(), marked(Value::Null)).await?;
+            self.executor.change(entry.as_ref(), marked(Value::Null)).await?;
         }
         Ok(())
     }
@@ -138,11 +138,11 @@ impl Acting<'_> {
             Op::Create { .. } => {}
             Op::TakeOut { .. } => {
                 let Some(entry) = replica.entry() else { return Ok(()) };
-                self.take_out(entry, labels::LEAVING, CHOSEN).await?;
+                self.executor.take_out(entry, labels::LEAVING, LEAVES).await?;
                 self.transition(ordinal, &id, "RoleDeleting", "Deleting").await;
             }
             Op::Delete { .. } => {
-                self.delete(replica).await?;
+                remove(self.executor, acted(replica), false).await?;
                 if !replica.unit.leaving && !replica.pods.is_empty() {
                     self.transition(ordinal, &id, "RoleDeleting", "Deleting").await;
                 }
@@ -154,13 +154,13 @@ impl Acting<'_> {
     async fn take_out_group(self, group: &Group, decided: &GroupDecision) -> Result<(), Error> {
         let serving = group.replicas.values().filter(|replica| replica.unit.in_service);
         let entries = serving.filter_map(Replica::entry);
-        together(entries.map(|entry| self.take_out(entry, labels::GROUP_LEAVING, CHOSEN)).collect()).await?;
-        for (id, (ops, _)) in &decided.units {
-            for op in ops {
-                if let (units::Op::ForceRelease { uids }, Some(replica)) = (op, group.replicas.get(id)) {
-                    self.release(replica, uids).await?;
-                }
-            }
+        let taken = entries.map(|entry| self.executor.take_out(entry, labels::GROUP_LEAVING, LEAVES));
+        together(taken.collect()).await?;
+        for (id, (ops, reason)) in &decided.units {
+            let Some(replica) = group.replicas.get(id) else { continue };
+            let released = ops.iter().filter(|op| matches!(op, units::Op::ForceRelease { .. })).cloned();
+            let parent = Parented { acting: self, ordinal: 0, group, id, replica };
+            carry_out(self.executor, acted(replica), &(released.collect(), reason.clone()), &parent).await?;
         }
         Ok(())
     }
@@ -169,108 +169,27 @@ impl Acting<'_> {
         self,
         (ordinal, group): (u32, &Group),
         (id, replica): (&Id, &Replica),
-        (ops, reason): &(Vec<units::Op>, Reason),
+        planned: &(Vec<units::Op>, Reason),
     ) -> Result<(), Error> {
-        for op in ops {
-            match op {
-                units::Op::CreatePod { index } => {
-                    // Pods of one replica are of one incarnation; the first one is of its group's.
-                    let own = replica.unit.history.incarnation;
-                    let incarnation = if replica.pods.is_empty() { own.max(group.restarts) } else { own };
-                    let is_gang = self.observed.is_gang;
-                    let counts = false;
-                    let place =
-                        Place { group: ordinal, replica: id, index: *index, incarnation, is_gang, counts };
-                    self.create(place, &replica.hash).await?;
-                }
-                units::Op::PutInService => {
-                    let Some(entry) = replica.entry() else { continue };
-                    let why = (true, "InService", "every pod of its role replica is ready");
-                    let since = timestamp(self.now);
-                    self.context.set_pod_condition(entry, labels::IN_SERVICE, why, since).await?;
-                    self.transition(ordinal, id, "RoleRunning", "Running").await;
-                }
-                units::Op::TakeOutOfService => {
-                    let Some(entry) = replica.entry() else { continue };
-                    let (reason, why) = if replica.unit.leaving {
-                        (labels::LEAVING, CHOSEN)
-                    } else {
-                        ("NotReady", "not every pod of its role replica is ready")
-                    };
-                    self.take_out(entry, reason, why).await?;
-                }
-                units::Op::RecordStart { baselines } => self.record_start(replica, baselines).await?,
-                // Written with the status, before this.
-                units::Op::RecordRecreation { .. } => {
-                    let note = format!("{id} of group {ordinal} is made again: {}", reason.what);
-                    self.tell(true, "RecreateRole", note).await;
-                }
-                units::Op::RecordSteady => {}
-                units::Op::DeletePods { uids } => {
-                    let pods = uids.iter().filter_map(|uid| replica.pod(uid));
-                    self.delete_pods(pods, false).await?;
-                }
-                units::Op::ForceRelease { uids } => self.release(replica, uids).await?,
-            }
-        }
-        Ok(())
+        let parent = Parented { acting: self, ordinal, group, id, replica };
+        carry_out(self.executor, acted(replica), planned, &parent).await
     }
 
-    /// Deletes a role replica as it was seen. Where it has several pods the entry is marked first, on the condition that
-    /// it has not changed: whoever begins anew in the middle sees that it goes, and takes no pod that is missing for a
-    /// failure.
-    async fn delete(self, replica: &Replica) -> Result<(), Error> {
-        let (lost, alive): (Vec<&Arc<Pod>>, Vec<&Arc<Pod>>) =
-            replica.pods.iter().partition(|pod| self.is_lost(pod));
-        together(lost.into_iter().map(|pod| self.context.release(pod.as_ref())).collect()).await?;
-        let alive: Vec<&Arc<Pod>> =
-            alive.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect();
-        let entry = alive.iter().find(|pod| index(pod) == 0).filter(|_| alive.len() > 1);
-        let mut exactly = true;
-        if let Some(entry) = entry {
-            if !replica.unit.leaving {
-                self.take_out(entry, labels::LEAVING, CHOSEN).await?;
-            }
-            exactly = replica.unit.leaving;
-        }
-        self.delete_pods(alive.into_iter(), exactly).await
-    }
-
-    /// Deletes pods: the entry last, because what is known of its replica, that it leaves, is written on it.
-    async fn delete_pods(self, pods: impl Iterator<Item = &Arc<Pod>>, exactly: bool) -> Result<(), Error> {
-        let (entry, workers): (Vec<_>, Vec<_>) = pods.partition(|pod| index(pod) == 0);
-        for pods in [workers, entry] {
-            together(pods.into_iter().map(|pod| self.context.delete(pod.as_ref(), exactly)).collect())
-                .await?;
-        }
-        Ok(())
-    }
-
-    fn is_lost(self, pod: &Pod) -> bool {
-        let at = nodes::given_up_at(pod, &self.context.index.read());
-        at.is_some_and(|at| at <= self.now)
-    }
-
-    async fn release(self, replica: &Replica, uids: &[Uid]) -> Result<(), Error> {
-        let pods = uids.iter().filter_map(|uid| replica.pod(uid));
-        together(pods.map(|pod| self.context.release(pod.as_ref())).collect()).await
-    }
-
-    async fn create(self, place: Place<'_>, hash: &planner::roles::RoleHash) -> Result<(), Error> {
+    async fn create(self, place: Place<'_>, hash: &RoleHash) -> Result<(), Error> {
         let serving = self.observed.serving.as_ref();
         let made = self.observed.revisions.making(&place.replica.role, hash);
         let Some((template, role)) = made else { return Ok(()) };
         let key = Key::of(serving).beside(place.name(serving));
-        let body = render::pod(serving, (template, role, hash), place);
-        self.context.create::<Pod>(&key, &serving.uid().unwrap_or_default(), &body).await
+        let body = labelled::note(render::pod(serving, (template, role, hash), place));
+        self.executor.create::<Pod>(&key, &body).await.map(drop)
     }
 
     async fn place_together(self, ordinal: u32, group: &Group) -> Result<(), Error> {
         let name = render::group_name(&self.observed.serving, ordinal);
         let live = self.observed.pod_groups.iter().find(|it| it.name_any() == name).map(AsRef::as_ref);
-        let (key, body) = gang::pod_group(self.observed, (ordinal, group), live);
-        let owner = self.observed.serving.uid().unwrap_or_default();
-        self.context.put::<PodGroup>(&key, &owner, body, (live, &gang::MAY_GO)).await
+        let wanted = gang::pod_group(&self.observed, (ordinal, group), live);
+        let wanted = Apply { may_go: &gang::MAY_GO, exact: gang::exact(live), ..Apply::new(wanted, live) };
+        self.executor.apply::<PodGroup>(wanted).await.map(drop)
     }
 
     /// Deletes the `PodGroup` of every group that is gone.
@@ -282,16 +201,16 @@ impl Acting<'_> {
             kept.map(|ordinal| render::group_name(&self.observed.serving, *ordinal)).collect();
         let unused = self.observed.pod_groups.iter().filter(|it| !kept.contains(&it.name_any()));
         let unused = unused.filter(|it| it.metadata.deletion_timestamp.is_none());
-        together(unused.map(|it| self.context.delete(it.as_ref(), true)).collect()).await
+        together(unused.map(|it| self.executor.delete(it.as_ref(), true)).collect()).await
     }
 
     /// Before anything is made: a pod that no budget has counted weakens it.
     async fn protect(self, budgets: &[(Key, Value)]) -> Result<(), Error> {
-        let owner = self.observed.serving.uid().unwrap_or_default();
         for (key, body) in budgets {
             let live = self.observed.budgets.iter().find(|it| it.name_any() == key.name);
-            let live = live.map(AsRef::as_ref);
-            self.context.apply::<PodDisruptionBudget>(key, &owner, body.clone(), live).await?;
+            let wanted = Apply::new((key.clone(), body.clone()), live.map(AsRef::as_ref));
+            let applied = self.executor.apply::<PodDisruptionBudget>(wanted.exactly(&["selector"])).await;
+            self.executor.defer(applied.map(drop))?;
         }
         Ok(())
     }
@@ -301,21 +220,22 @@ impl Acting<'_> {
         let is_wanted = |it: &PodDisruptionBudget| budgets.iter().any(|(key, _)| key.name == it.name_any());
         let unused = self.observed.budgets.iter().filter(|it| !is_wanted(it));
         let unused = unused.filter(|it| it.metadata.deletion_timestamp.is_none());
-        together(unused.map(|it| self.context.delete(it.as_ref(), true)).collect()).await
+        together(unused.map(|it| self.executor.delete(it.as_ref(), true)).collect()).await
     }
 
     /// The Service of an entry.
     async fn name(self, group: u32, id: &Id) -> Result<(), Error> {
         let (key, body) = render::headless(&self.observed.serving, group, id);
         let live = self.observed.services.iter().find(|service| service.name_any() == key.name);
-        let owner = self.observed.serving.uid().unwrap_or_default();
-        self.context.apply::<Service>(&key, &owner, body, live.map(AsRef::as_ref)).await
+        let wanted = Apply::new((key, body), live.map(AsRef::as_ref)).exactly(&["selector"]);
+        let applied = self.executor.apply::<Service>(wanted).await;
+        self.executor.defer(applied.map(drop))
     }
 
     /// Keeps the Services of the replicas that are there, and deletes those of what is not any more.
     async fn forget_names(self, decision: &Decision) -> Result<(), Error> {
         let mut kept = Vec::new();
-        for (ordinal, group) in &self.observed.groups {
+        for (ordinal, group) in self.observed.groups {
             for (id, replica) in &group.replicas {
                 let made = self.observed.revisions.making(&id.role, &replica.hash);
                 if made.is_some_and(|(_, role)| role.worker_template.is_some()) {
@@ -330,41 +250,56 @@ impl Acting<'_> {
         }
         let unused = self.observed.services.iter().filter(|service| !kept.contains(&service.name_any()));
         let unused = unused.filter(|service| service.metadata.deletion_timestamp.is_none());
-        together(unused.map(|service| self.context.delete(service.as_ref(), true)).collect()).await
-    }
-
-    /// The first of the two writes that retire something. Times in conditions are whole seconds: the next one, so that
-    /// nobody drains for less than was promised.
-    async fn take_out(self, entry: &Pod, reason: &str, why: &str) -> Result<(), Error> {
-        let since = Time::from_secs(self.now.as_secs() + u64::from(self.now.subsec_nanos() > 0));
-        let gate = (false, reason, why);
-        self.context.set_pod_condition(entry, labels::IN_SERVICE, gate, timestamp(since)).await
-    }
-
-    /// The entry last: it says for the whole replica that all have started.
-    async fn record_start(self, replica: &Replica, baselines: &[(Uid, u32)]) -> Result<(), Error> {
-        let entry = replica.entry().and_then(|entry| entry.uid());
-        let (first, last): (Vec<_>, Vec<_>) =
-            baselines.iter().partition(|(uid, _)| entry.as_deref() != Some(uid.0.as_str()));
-        for (uid, restarts) in first.into_iter().chain(last) {
-            let Some(pod) = replica.pod(uid) else { continue };
-            let patch =
-                json!({"metadata": {"annotations": {labels::RESTARTS_AT_START: restarts.to_string()}}});
-            self.context.change(pod.as_ref(), patch).await?;
-        }
-        Ok(())
+        together(unused.map(|service| self.executor.delete(service.as_ref(), true)).collect()).await
     }
 
     async fn transition(self, group: u32, id: &Id, reason: &str, state: &str) {
-        let group = render::group_name(&self.observed.serving, group);
-        let note = format!("Role {}/{id} in ServingGroup {group} is now {state}", id.role);
-        self.tell(false, reason, note).await;
-    }
-
-    async fn tell(self, warning: bool, reason: &str, note: String) {
-        tell::tell(self.context, self.observed, (warning, reason, note)).await;
+        self.executor.record(transition(&self.observed.serving, group, id, reason, state)).await;
     }
 }
 
-/// Why something is taken out of service that goes.
-const CHOSEN: &str = "chosen to go; it finishes its requests";
+fn transition(serving: &ModelServing, group: u32, id: &Id, reason: &str, state: &str) -> Event {
+    let group = render::group_name(serving, group);
+    let note = format!("Role {}/{id} in ServingGroup {group} is now {state}", id.role);
+    Event::normal("Reconcile", reason, note)
+}
+
+fn acted(replica: &Replica) -> Acted<'_> {
+    let Replica { unit, pods, .. } = replica;
+    Acted { unit, members: pods, leader: replica.entry(), noun: "role replica" }
+}
+
+/// What the pods of a role replica are made by.
+struct Parented<'a> {
+    acting: Acting<'a>,
+    ordinal: u32,
+    group: &'a Group,
+    id: &'a Id,
+    replica: &'a Replica,
+}
+
+impl Parent for Parented<'_> {
+    async fn create(&self, index: u32) -> Result<(), Error> {
+        let Self { acting, ordinal, group, id, replica } = *self;
+        // Pods of one replica are of one incarnation; the first one is of its group's.
+        let own = replica.unit.history.incarnation;
+        let incarnation = if replica.pods.is_empty() { own.max(group.restarts) } else { own };
+        let (is_gang, counts) = (acting.observed.is_gang, false);
+        let place = Place { group: ordinal, replica: id, index, incarnation, is_gang, counts };
+        acting.create(place, &replica.hash).await
+    }
+
+    fn event(&self, op: &units::Op, reason: &Reason) -> Option<Event> {
+        let Self { acting, ordinal, id, .. } = *self;
+        match op {
+            units::Op::PutInService => {
+                Some(transition(&acting.observed.serving, ordinal, id, "RoleRunning", "Running"))
+            }
+            units::Op::RecordRecreation { .. } => {
+                let note = format!("{id} of group {ordinal} is recreated: {}", reason.what);
+                Some(Event::warning("Delete", "RecreateRole", note))
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,12 +1,12 @@
 //! `ModelServing`s that another operator made. Their pods belong to them already; that they are ours from now on is
 //! a mark on each.
 //!
-//! Its hashes cannot be computed by anybody else, so they are names and nothing more: what a pod is made from is what the
-//! revision of that name has in it.
+//! Only that operator can compute its hashes, so Segue uses them as names and nothing more: what a pod is made from is what
+//! the revision of that name has in it.
 
 use api::modelserving::{ModelServing, Role};
 use k8s_openapi::api::{apps::v1::ControllerRevision, core::v1::Pod};
-use kube::{Client, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::{
@@ -14,59 +14,80 @@ use super::{
     revision,
 };
 use crate::{
-    adopt::{Takeover, controller, list},
-    count, labels, unit,
+    adopt::{Adoptable, Step, controller, list},
+    labels, units,
 };
 
 /// A ModelServing, and what bears its label.
 #[derive(Debug)]
-pub struct Left {
+struct Labelled {
     /// The ModelServing.
-    pub serving: ModelServing,
+    serving: ModelServing,
     /// Its pods.
-    pub pods: Vec<Pod>,
+    pods: Vec<Pod>,
     /// What it was made from.
-    pub revisions: Vec<ControllerRevision>,
+    revisions: Vec<ControllerRevision>,
 }
 
-/// The `ModelServing`s of a namespace, each with what bears its label.
-pub async fn look(client: &Client, namespace: &str) -> Result<Vec<Left>, kube::Error> {
-    let servings: Vec<ModelServing> = list(client, namespace, None).await?;
-    let mut left = Vec::new();
+/// The `ModelServing`s of a namespace, and what is left to do for each.
+pub(super) async fn adoptable(client: Client, namespace: String) -> Result<Vec<Adoptable>, kube::Error> {
+    let servings: Vec<ModelServing> = list(&client, &namespace, None).await?;
+    let mut found = Vec::new();
     for serving in servings.into_iter().filter(|it| it.metadata.deletion_timestamp.is_none()) {
-        let label = format!("{}={}", labels::SERVING_NAME, serving.name_any());
-        left.push(Left {
-            pods: list(client, namespace, Some(&label)).await?,
-            revisions: list(client, namespace, Some(&label)).await?,
-            serving,
-        });
+        found.push(of(&client, &namespace, serving).await?);
     }
-    Ok(left)
+    Ok(found)
 }
 
-impl Left {
-    /// What is left to write; nothing if all of it is ours. An error names what belongs to somebody unknown, or cannot be
-    /// read.
-    pub fn takeover(&self) -> Result<Vec<Takeover>, String> {
+/// The `ModelServing` of a name, and what is left to do for it.
+pub(super) async fn named(
+    client: Client,
+    namespace: String,
+    name: String,
+) -> Result<Option<Adoptable>, kube::Error> {
+    let serving = Api::<ModelServing>::namespaced(client.clone(), &namespace).get_opt(&name).await?;
+    match serving.filter(|it| it.metadata.deletion_timestamp.is_none()) {
+        Some(serving) => of(&client, &namespace, serving).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+async fn of(client: &Client, namespace: &str, serving: ModelServing) -> Result<Adoptable, kube::Error> {
+    let label = format!("{}={}", labels::SERVING_NAME, serving.name_any());
+    let it = Labelled {
+        pods: list(client, namespace, Some(&label)).await?,
+        revisions: list(client, namespace, Some(&label)).await?,
+        serving,
+    };
+    let (kind, name) = (&api::modelserving::KIND, it.serving.name_any());
+    Ok(Adoptable { kind, name, steps: it.steps(), outdated: it.outdated() })
+}
+
+impl Labelled {
+    /// What is left to write; nothing if all of it is ours. An error names objects that have an unknown owner or cannot
+    /// be read.
+    fn steps(&self) -> Result<Vec<Step>, String> {
         for stored in &self.revisions {
             revision::readable(stored).map_err(|error| {
                 format!("{error}; delete that revision if no pod has its label {}", labels::SERVING_REVISION)
             })?;
         }
-        let mut writes: Vec<Takeover> = Vec::new();
+        let mut writes: Vec<Step> = Vec::new();
         let anothers: Vec<&Pod> = self.pods.iter().filter(|pod| is_anothers(pod)).collect();
         for pod in &anothers {
             self.must_be_known(pod)?;
         }
-        // Before the pods: one that is ours and of an unknown revision would be replaced.
-        writes.extend(self.unstored(&anothers).map(|key| self.store(key)));
-        writes.extend(anothers.iter().map(|pod| Takeover::Own { name: pod.name_any(), patch: own(pod) }));
+        // Before the pods: an adopted pod of an unknown revision would be replaced.
+        if let Some(key) = self.unstored(&anothers) {
+            writes.push(self.store(key)?);
+        }
+        writes.extend(anothers.iter().map(|pod| Step::Own { name: pod.name_any(), patch: own(pod) }));
         Ok(writes)
     }
 
-    /// The pods that are replaced when they are ours, because nobody knows what they are made from or because the spec asks
+    /// The pods that are replaced when they are ours, because their revision is unknown or because the spec asks
     /// for something else.
-    pub fn outdated(&self) -> Vec<String> {
+    fn outdated(&self) -> Vec<String> {
         let unstored = self.unstored(&self.pods.iter().collect::<Vec<_>>()).map(ToOwned::to_owned);
         let is_wanted = |pod: &Pod| {
             let key = pod.labels().get(labels::SERVING_REVISION);
@@ -84,14 +105,12 @@ impl Left {
             return Ok(());
         }
         let (name, serving) = (pod.name_any(), self.serving.name_any());
-        let whose = owner.map_or_else(|| "nobody".to_owned(), |it| format!("{} {}", it.kind, it.name));
-        Err(format!(
-            "{name} bears the label of {serving} but belongs to {whose}; remove the label, or the pod"
-        ))
+        let whose = owner.map_or_else(|| "no object".to_owned(), |it| format!("{} {}", it.kind, it.name));
+        Err(format!("{name} has the label of {serving}, but belongs to {whose}; remove the label or the pod"))
     }
 
-    /// The name of the wanted revision, if pods bear it and nobody stored it: the other operator forgets to where roles are
-    /// updated by themselves. It says what it computed from this spec, and the pods must run what the spec says.
+    /// The name of the wanted revision, if pods bear it and it is not stored: the other operator forgets to where roles
+    /// are updated by themselves. It says what it computed from this spec, and the pods must run what the spec says.
     fn unstored(&self, pods: &[&Pod]) -> Option<&str> {
         let status = self.serving.status.as_ref()?;
         let is_current = Some(status.observed_generation) == self.serving.metadata.generation;
@@ -113,11 +132,12 @@ impl Left {
         images(&spec) == images(&template(role, index(pod))["spec"])
     }
 
-    fn store(&self, key: &str) -> Takeover {
+    fn store(&self, key: &str) -> Result<Step, String> {
+        let new = revision::wanted(&self.serving).map_err(|error| error.to_string())?;
         let numbers = self.revisions.iter().map(|stored| stored.revision);
         let newest = numbers.max().unwrap_or_default();
-        let body = revision::stored(&self.serving, key, newest + 1);
-        Takeover::Store { name: body["metadata"]["name"].as_str().unwrap_or_default().to_owned(), body }
+        let body = new.body(&self.serving, key, newest + 1);
+        Ok(Step::Store { name: body["metadata"]["name"].as_str().unwrap_or_default().to_owned(), body })
     }
 }
 
@@ -134,10 +154,9 @@ fn images(spec: &Value) -> Vec<(&Value, &Value)> {
 
 /// What restarted under the other operator is no failure under us.
 fn own(pod: &Pod) -> Value {
-    let restarts: u32 = unit::containers(pod).map(|status| count(status.restart_count)).sum();
     json!({"metadata": {
         "uid": pod.uid(),
-        "annotations": {labels::RESTARTS_AT_START: restarts.to_string(), labels::INCARNATION: "0"},
+        "annotations": {labels::RESTARTS_AT_START: units::restarts(pod).to_string(), labels::INCARNATION: "0"},
     }})
 }
 
@@ -165,7 +184,7 @@ mod tests {
         serde_json::from_value(pod).unwrap()
     }
 
-    fn left(stored: Option<&str>, wanted: &str) -> Left {
+    fn left(stored: Option<&str>, wanted: &str) -> Labelled {
         let serving = json!({
             "metadata": {"name": "pd", "namespace": "ns", "uid": "u", "generation": 3},
             "spec": {"template": {"roles": [role(wanted)]}},
@@ -177,7 +196,7 @@ mod tests {
                 "data": {"data": [role(image)]}, "revision": 4,
             })
         };
-        Left {
+        Labelled {
             serving: serde_json::from_value(serving).unwrap(),
             pods: vec![pod("pd-0-decode-0-0", "one", "u"), pod("pd-0-decode-1-0", "one", "u")],
             revisions: stored.map(|it| serde_json::from_value(revision(it)).unwrap()).into_iter().collect(),
@@ -187,10 +206,8 @@ mod tests {
     #[test]
     fn pods_are_marked_once_and_keep_what_they_have() {
         let mut left = left(Some("one"), "one");
-        let writes = left.takeover().unwrap();
-        let [Takeover::Own { patch, .. }, Takeover::Own { name, .. }] = &writes[..] else {
-            panic!("{writes:?}")
-        };
+        let writes = left.steps().unwrap();
+        let [Step::Own { patch, .. }, Step::Own { name, .. }] = &writes[..] else { panic!("{writes:?}") };
         assert_eq!(name, "pd-0-decode-1-0");
         assert_eq!(patch["metadata"]["uid"], "uid-pd-0-decode-0-0");
         assert_eq!(patch["metadata"]["annotations"][labels::RESTARTS_AT_START], "2");
@@ -199,14 +216,14 @@ mod tests {
         for pod in &mut left.pods {
             pod.annotations_mut().insert(labels::INCARNATION.to_owned(), "0".to_owned());
         }
-        assert_eq!(left.takeover(), Ok(Vec::new()));
+        assert_eq!(left.steps(), Ok(Vec::new()));
     }
 
     #[test]
-    fn a_revision_that_nobody_stored_is_stored_first_if_the_pods_run_the_spec() {
+    fn a_missing_revision_is_stored_first_if_the_pods_run_the_spec() {
         let missing = left(None, "one");
-        let writes = missing.takeover().unwrap();
-        let Takeover::Store { name, body } = &writes[0] else { panic!("{writes:?}") };
+        let writes = missing.steps().unwrap();
+        let Step::Store { name, body } = &writes[0] else { panic!("{writes:?}") };
         assert_eq!(
             (name.as_str(), &body["metadata"]["labels"][labels::SERVING_REVISION]),
             ("pd-theirs", &json!("theirs"))
@@ -214,19 +231,19 @@ mod tests {
         assert_eq!((writes.len(), missing.outdated()), (3, Vec::new()));
         // The spec went on after the other operator was stopped, and it says that it has seen it.
         let changed = left(None, "two");
-        assert!(matches!(&changed.takeover().unwrap()[..], [Takeover::Own { .. }, Takeover::Own { .. }]));
+        assert!(matches!(&changed.steps().unwrap()[..], [Step::Own { .. }, Step::Own { .. }]));
         assert_eq!(changed.outdated().len(), 2);
     }
 
     #[test]
-    fn an_update_that_begins_is_foretold_and_what_is_somebody_elses_is_named() {
+    fn an_update_that_begins_is_announced_and_foreign_objects_are_named() {
         assert_eq!(left(Some("one"), "two").outdated(), ["pd-0-decode-0-0", "pd-0-decode-1-0"]);
         let mut left = left(Some("one"), "one");
         left.pods.push(pod("pd-0-decode-2-0", "one", "other"));
-        let why = left.takeover().unwrap_err();
+        let why = left.steps().unwrap_err();
         assert!(why.contains("pd-0-decode-2-0") && why.contains("ModelServing pd"), "{why}");
         left.pods.pop();
         left.revisions[0].data = None;
-        assert!(left.takeover().unwrap_err().contains("pd-theirs"));
+        assert!(left.steps().unwrap_err().contains("pd-theirs"));
     }
 }

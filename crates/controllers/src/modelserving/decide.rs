@@ -4,25 +4,36 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::modelserving::RecoveryPolicy;
 use planner::{
-    Budget, Reason, Time, Uid,
+    Budget, Code, Reason, Time, Uid,
     roles::{self, Op, StepState, Turn},
     sets::{self, Identity, State},
     units::{self, Revision},
 };
 
 use super::{
-    observe::{Group, Id, Observed, Replica},
-    revision::{Template, UNKNOWN},
+    observe::{Id, Observed},
+    read::{self, Group, Replica, View},
     wanted::By,
 };
+use crate::{revisions::UNKNOWN, units::record::is_recreated};
 
 /// What is done next.
 #[derive(Debug)]
-pub(super) struct Decision {
+pub(crate) struct Decision {
+    /// The groups as they were read.
+    pub(super) read: BTreeMap<u32, Group>,
     pub(super) groups: BTreeMap<u32, GroupDecision>,
     pub(super) reason: Reason,
     /// Everything is as wanted, and nothing else is there.
     pub(super) done: bool,
+    /// When anything is read otherwise though nothing changes.
+    pub(super) changes_at: Option<Time>,
+}
+
+impl Decision {
+    pub(super) fn view<'a>(&'a self, observed: &'a Observed) -> View<'a> {
+        View { observed, groups: &self.read }
+    }
 }
 
 /// What is done next in a group.
@@ -74,23 +85,30 @@ impl GroupDecision {
 }
 
 pub(super) fn decide(observed: &Observed, now: Time) -> Decision {
-    let mut answers: BTreeMap<u32, Answers> = observed
-        .groups
-        .iter()
-        .map(|(ordinal, group)| (*ordinal, Answers::of(observed, group, now)))
-        .collect();
-    let mut decision = match observed.wanted.by {
-        By::Steps => by_steps(observed, &answers, now),
-        By::Group | By::Role => by_groups(observed, &answers, now),
+    let read = read::groups(observed, now);
+    let view = View { observed, groups: &read };
+    let mut answers: BTreeMap<u32, Answers> =
+        read.iter().map(|(ordinal, group)| (*ordinal, Answers::of(view, group, now))).collect();
+    let Planned { mut groups, reason, done } = match observed.wanted.by {
+        By::Steps => by_steps(view, &answers, now),
+        By::Group | By::Role => by_groups(view, &answers, now),
     };
-    for (ordinal, group) in &mut decision.groups {
-        let (Some(seen), Some(answers)) = (observed.groups.get(ordinal), answers.remove(ordinal)) else {
+    for (ordinal, group) in &mut groups {
+        let (Some(seen), Some(answers)) = (read.get(ordinal), answers.remove(ordinal)) else {
             continue;
         };
         group.failure = answers.failure.filter(|_| group.whole == Whole::Stays && !group.removed);
         group.units = left_alone(seen, group, answers.units);
     }
-    decision
+    let changes_at = read::changes_at(observed, now);
+    Decision { read, groups, reason, done, changes_at }
+}
+
+/// What the planners say.
+struct Planned {
+    groups: BTreeMap<u32, GroupDecision>,
+    reason: Reason,
+    done: bool,
 }
 
 /// What the units of a group do by themselves, and whether that is the whole group's affair.
@@ -100,7 +118,7 @@ struct Answers {
 }
 
 impl Answers {
-    fn of(observed: &Observed, group: &Group, now: Time) -> Self {
+    fn of(observed: View<'_>, group: &Group, now: Time) -> Self {
         let plan = |replica: &Replica| units::plan(&replica.spec, &replica.unit, now);
         let mut units: BTreeMap<Id, _> =
             group.replicas.iter().map(|(id, replica)| (id.clone(), plan(replica))).collect();
@@ -109,12 +127,12 @@ impl Answers {
         }
         let gone = missing(observed, group).filter(|_| group.was_whole);
         let mut failure = gone.map(|id| {
-            let reason = Reason::new("RecreatingGroup", format!("{id} is gone"));
+            let reason = Reason::new(Code::RecreatingGroup, format!("{id} was deleted"));
             (id, reason)
         });
         for (id, replica) in &group.replicas {
             let Some((ops, reason)) = units.get_mut(id) else { continue };
-            let fails = ops.iter().any(|op| matches!(op, units::Op::RecordRecreation { .. }));
+            let fails = is_recreated(ops);
             if fails {
                 // The group answers, and this replica with it.
                 ops.retain(|op| matches!(op, units::Op::TakeOutOfService));
@@ -123,7 +141,7 @@ impl Answers {
                 failure = failure.or_else(|| Some((id.clone(), reason.clone())));
             } else if replica.was_taken_away() {
                 let what = format!("{id} was deleted while it served");
-                failure = failure.or_else(|| Some((id.clone(), Reason::new("RecreatingGroup", what))));
+                failure = failure.or_else(|| Some((id.clone(), Reason::new(Code::RecreatingGroup, what))));
             }
         }
         Self { units, failure }
@@ -131,7 +149,7 @@ impl Answers {
 }
 
 /// A role replica that a group shall have and of which nothing is there.
-fn missing(observed: &Observed, group: &Group) -> Option<Id> {
+fn missing(observed: View<'_>, group: &Group) -> Option<Id> {
     let roles = observed.wanted.group.roles.iter();
     let mut short = roles.filter_map(|role| {
         let is_there =
@@ -143,8 +161,8 @@ fn missing(observed: &Observed, group: &Group) -> Option<Id> {
     short.next()
 }
 
-/// The replicas that no decision is about do what is next for them. In a group that leaves they leave service and nothing
-/// else: the group drains as one, because its roles serve together.
+/// The replicas that no decision is about do what is next for them. In a group that leaves they leave service and
+/// nothing else: the group drains as one, because its roles serve together.
 fn left_alone(
     seen: &Group,
     decided: &GroupDecision,
@@ -170,26 +188,20 @@ pub(super) fn id_of(op: &Op) -> Id {
 }
 
 /// Group after group, and in each the roles in the order of the steps.
-fn by_steps(observed: &Observed, answers: &BTreeMap<u32, Answers>, now: Time) -> Decision {
+fn by_steps(observed: View<'_>, answers: &BTreeMap<u32, Answers>, now: Time) -> Planned {
     let wanted = &observed.wanted;
-    let current = observed.revisions.find(&wanted.current);
-    let spec = roles::SetSpec {
-        group: wanted.group.clone(),
-        replicas: wanted.replicas,
-        partition: wanted.partition,
-        max_unavailable: wanted.budget.unavailable,
-        current: current.map(Template::recorded).unwrap_or_default(),
-    };
+    let current = observed.revisions.named(&wanted.current);
+    let spec = wanted.by_steps(current.map(|stored| stored.recorded()).unwrap_or_default());
     let groups: Vec<roles::Group> =
         observed.groups.iter().map(|(ordinal, it)| planned(*ordinal, it, answers.get(ordinal))).collect();
     let plan = roles::plan_set(&spec, &groups, now);
     let decided = |group: roles::GroupPlan| {
-        let removed = group.plan.reason.code == "RemovingGroup";
+        let removed = group.plan.reason.code == Code::RemovingGroup;
         let step = group.plan.step.clone().filter(|_| group.turn == Turn::Admitted);
         (group.ordinal, GroupDecision { removed, step, ..GroupDecision::new(group.plan) })
     };
     let groups = plan.groups.into_iter().map(decided);
-    Decision { groups: groups.collect(), reason: plan.reason, done: plan.done }
+    Planned { groups: groups.collect(), reason: plan.reason, done: plan.done }
 }
 
 /// A group as the planner of roles sees it.
@@ -219,19 +231,12 @@ fn planned(ordinal: u32, group: &Group, answers: Option<&Answers>) -> roles::Gro
 }
 
 /// Groups as a set of units: whole groups are replaced, or only their number is kept.
-fn by_groups(observed: &Observed, answers: &BTreeMap<u32, Answers>, now: Time) -> Decision {
+fn by_groups(observed: View<'_>, answers: &BTreeMap<u32, Answers>, now: Time) -> Planned {
     let wanted = &observed.wanted;
-    let target = observed.revisions.target().number;
+    let target = observed.revisions.target();
     let is_whole = wanted.by == By::Group;
-    let current = observed.revisions.find(&wanted.current).map_or(target, |template| template.number);
-    let spec = sets::SetSpec {
-        replicas: wanted.replicas,
-        budget: if is_whole { wanted.budget } else { Budget { surge: 0, unavailable: wanted.replicas } },
-        partition: if is_whole { wanted.partition } else { 0 },
-        target,
-        old: if is_whole { current } else { target },
-        identity: Identity::Ordinal,
-    };
+    let current = known(observed.revisions.find(&wanted.current)).unwrap_or(target);
+    let spec = wanted.by_groups(target, current);
     let units: Vec<sets::Unit> = observed
         .groups
         .iter()
@@ -250,8 +255,8 @@ fn by_groups(observed: &Observed, answers: &BTreeMap<u32, Answers>, now: Time) -
             sets::Op::Create { ordinal, revision } => {
                 // Where roles are replaced by themselves, each says what of a new group is old.
                 let is_old = *revision != target || !is_whole && current != target;
-                let recorded = observed.revisions.find(&wanted.current).filter(|_| is_old);
-                let recorded = recorded.map(Template::recorded).unwrap_or_default();
+                let recorded = observed.revisions.named(&wanted.current).filter(|_| is_old);
+                let recorded = recorded.map(|stored| stored.recorded()).unwrap_or_default();
                 let group = Group { recorded, ..Group::default() };
                 inside(observed, *ordinal, &group, None, now)
             }
@@ -260,7 +265,7 @@ fn by_groups(observed: &Observed, answers: &BTreeMap<u32, Answers>, now: Time) -
         };
         groups.insert(op.ordinal(), decided);
     }
-    for (ordinal, group) in &observed.groups {
+    for (ordinal, group) in observed.groups {
         let left_alone = || match state(observed, group) {
             State::Leaving { .. } => GroupDecision::whole(Whole::Leaves, leaving()),
             State::Terminating => GroupDecision::whole(Whole::Stays, leaving()),
@@ -276,16 +281,17 @@ fn by_groups(observed: &Observed, answers: &BTreeMap<u32, Answers>, now: Time) -
         }
         _ => set.reason,
     };
-    Decision { groups, reason, done }
+    Planned { groups, reason, done }
 }
 
 fn leaving() -> Reason {
-    Reason::new("WaitingForDrain", "the group goes, and finishes its requests").then("its pods are deleted")
+    Reason::new(Code::WaitingForDrain, "the group is removed and finishes its requests")
+        .then("its pods are deleted")
 }
 
 /// What is done in a group that is neither made nor taken away.
 fn inside(
-    observed: &Observed,
+    observed: View<'_>,
     ordinal: u32,
     group: &Group,
     answers: Option<&Answers>,
@@ -294,7 +300,7 @@ fn inside(
     if observed.wanted.by == By::Role {
         return by_role(observed, ordinal, group, now);
     }
-    let turn = match revision(observed, group) == observed.revisions.target().number {
+    let turn = match revision(observed, group) == observed.revisions.target() {
         // What is made from what is wanted is wanted everywhere.
         true if group.recorded.is_empty() => Turn::Admitted,
         _ if ordinal < observed.wanted.partition => Turn::Protected,
@@ -303,28 +309,21 @@ fn inside(
         true => Turn::Admitted,
     };
     let plan = roles::plan_group(&observed.wanted.group, &planned(ordinal, group, answers), turn, now);
-    // One that its turn leaves alone is as it should be when it runs.
+    // A group that its turn leaves alone is as it should be when it runs.
     let kept_up = turn != Turn::Admitted && plan.ops.is_empty() && is_running(observed, group);
     GroupDecision::new(roles::Plan { done: plan.done || kept_up, step: None, ..plan })
 }
 
 /// Each role of a group by itself, within its own room. Roles that the spec no longer has go when the others are done.
-fn by_role(observed: &Observed, ordinal: u32, group: &Group, now: Time) -> GroupDecision {
+fn by_role(observed: View<'_>, ordinal: u32, group: &Group, now: Time) -> GroupDecision {
     let wanted = &observed.wanted;
     let mut ops = Vec::new();
     let mut waits = None;
-    for (role, (budget, partition)) in wanted.group.roles.iter().zip(&wanted.roles) {
+    for (place, role) in wanted.group.roles.iter().enumerate() {
         let recorded = group.recorded.iter().find(|it| it.role == role.name).map(|it| &it.hash);
         let target = observed.revisions.number(&role.name, &role.target);
         let old = recorded.map_or(target, |hash| observed.revisions.number(&role.name, hash));
-        let spec = sets::SetSpec {
-            replicas: role.replicas,
-            budget: Budget { surge: budget.surge.min(role.replicas), ..*budget },
-            partition: *partition,
-            target,
-            old,
-            identity: Identity::Ordinal,
-        };
+        let spec = wanted.by_role(place, target, old);
         let plan = plan_role(observed, group, &role.name, &spec, &mut ops, now);
         if !plan.done {
             let what = format!("role {}: {}", role.name, plan.reason.what);
@@ -343,17 +342,18 @@ fn by_role(observed: &Observed, ordinal: u32, group: &Group, now: Time) -> Group
             target: old,
             old,
             identity: Identity::Ordinal,
+            noun: "replica",
         };
         let plan = plan_role(observed, group, role, &spec, &mut ops, now);
         waits = waits.or_else(|| (!plan.done).then_some(plan.reason));
     }
     let done = waits.is_none();
-    let up_to_date = || Reason::new("UpToDate", format!("every replica of group {ordinal} serves"));
+    let up_to_date = || Reason::new(Code::UpToDate, format!("every replica of group {ordinal} serves"));
     GroupDecision::new(roles::Plan { ops, reason: waits.unwrap_or_else(up_to_date), step: None, done })
 }
 
 fn plan_role(
-    observed: &Observed,
+    observed: View<'_>,
     group: &Group,
     role: &str,
     spec: &sets::SetSpec,
@@ -374,7 +374,7 @@ fn plan_role(
     plan
 }
 
-fn in_words_of_roles(observed: &Observed, group: &Group, role: &str, op: &sets::Op) -> Option<Op> {
+fn in_words_of_roles(observed: View<'_>, group: &Group, role: &str, op: &sets::Op) -> Option<Op> {
     let role = role.to_owned();
     Some(match op {
         sets::Op::Create { ordinal, revision } => {
@@ -400,18 +400,23 @@ fn uid(group: &Group) -> Uid {
 }
 
 /// The one revision of a group. A mixed one has none.
-fn revision(observed: &Observed, group: &Group) -> Revision {
-    let target = observed.revisions.target();
-    let is_outdated = |(id, replica): (&Id, &Replica)| target.hash(&id.role) != Some(&replica.hash);
-    match group.from.as_deref().and_then(|from| observed.revisions.find(from)) {
-        Some(from) if from.number != target.number => from.number,
+fn revision(observed: View<'_>, group: &Group) -> Revision {
+    let (target, newest) = (observed.revisions.target(), observed.revisions.newest());
+    let is_outdated = |(id, replica): (&Id, &Replica)| newest.hash(&id.role) != Some(&replica.hash);
+    match group.from.as_deref().and_then(|from| known(observed.revisions.find(from))) {
+        Some(from) if from != target => from,
         _ if group.replicas.iter().any(is_outdated) => UNKNOWN,
-        _ => target.number,
+        _ => target,
     }
 }
 
+/// A revision that is stored.
+fn known(revision: Revision) -> Option<Revision> {
+    Some(revision).filter(|revision| *revision != UNKNOWN)
+}
+
 /// What a group does as a whole.
-fn state(observed: &Observed, group: &Group) -> State {
+fn state(observed: View<'_>, group: &Group) -> State {
     let mut states = group.replicas.values().map(|replica| replica.state);
     let going = |state: State| matches!(state, State::Leaving { done: true } | State::Terminating);
     if !group.replicas.is_empty() && states.clone().all(|state| state == State::Terminating) {
@@ -428,7 +433,7 @@ fn state(observed: &Observed, group: &Group) -> State {
 }
 
 /// Whether every replica that a group shall have serves, whatever its revision: of the roles that it has now.
-pub(super) fn is_running(observed: &Observed, group: &Group) -> bool {
+pub(super) fn is_running(observed: View<'_>, group: &Group) -> bool {
     let serving = |role: &str| {
         let of_role = group.replicas.iter().filter(|(id, _)| id.role == role);
         of_role.filter(|(_, replica)| replica.state == State::Ready).count()

@@ -9,21 +9,18 @@ use kube::ResourceExt;
 use schema::quantity::{Form, Quantity};
 use serde_json::{Map, Value, json};
 
-use super::{
-    observe::{Group, Observed},
-    render::group_name,
-};
+use super::{observe::Observed, read::Group, render::group_name};
 use crate::{
     count, labels, owner,
-    runtime::{Key, World},
+    runtime::{Cache, Key},
 };
 
 /// The scheduler that knows what a PodGroup is.
 const VOLCANO: &str = "volcano";
 
-/// Whether pods of this one are placed by somebody who knows what a PodGroup is.
-pub(super) fn is_known(serving: &ModelServing, world: &World) -> bool {
-    serving.spec.scheduler_name == VOLCANO && world.pod_groups.is_served()
+/// Whether the scheduler of this serving knows `PodGroups`.
+pub(super) fn is_known(serving: &ModelServing, cache: &Cache) -> bool {
+    serving.spec.scheduler_name == VOLCANO && cache.is_served::<PodGroup>()
 }
 
 /// A role, as far as a group needs it to begin.
@@ -105,12 +102,21 @@ const PARTS: &str = "subGroupPolicy";
 /// What is not said of every PodGroup.
 pub(super) const MAY_GO: [&str; 2] = ["queue", "networkTopology"];
 
-/// What a group needs to begin. One that comes from another revision has roles as they were: it is never asked for more
-/// pods than it has, because then none that is made again would be placed.
+/// The fields of a PodGroup that are compared as a whole. An older Volcano keeps no parts of groups, and has none to
+/// compare.
+pub(super) fn exact(live: Option<&PodGroup>) -> &'static [&'static str] {
+    match live {
+        Some(live) if live.spec[PARTS].is_null() => &["minResources", "networkTopology"],
+        _ => &["minResources", "networkTopology", PARTS],
+    }
+}
+
+/// The pods that a group needs to be placed. A group of another revision has roles as they were: it never needs more
+/// pods than it has, because then no pod that is made again would be placed.
 fn needed<'a>(observed: &'a Observed, group: &Group) -> Vec<Needed<'a>> {
     let template = &observed.serving.spec.template;
     let least = template.gang_policy.as_ref().and_then(|gang| gang.min_role_replicas.as_ref());
-    let before = group.from.as_ref().and_then(|key| observed.revisions.find(key));
+    let before = group.from.as_ref().and_then(|key| observed.revisions.named(key));
     let needed = template.roles.iter().filter_map(|role| {
         let mut role = role;
         if let Some(before) = before {

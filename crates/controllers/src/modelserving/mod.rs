@@ -1,76 +1,146 @@
 //! `ModelServing`: serving groups of roles, such as prefill and decode.
 
 mod act;
-pub mod adopt;
+mod adopt;
 mod decide;
-mod floors;
+mod disruption;
+mod events;
 mod gang;
+mod kind;
 mod observe;
+mod plan;
 mod plugin;
+mod read;
 mod render;
 mod revision;
 mod status;
-mod tell;
 #[cfg(test)]
 mod tests;
 mod wanted;
 
-use planner::{Time, roles, sets::State, units};
+use std::sync::Arc;
 
+use api::{
+    Kind,
+    modelserving::{ModelServing, ModelServingStatus},
+    volcano::PodGroup,
+};
+use k8s_openapi::api::{
+    apps::v1::ControllerRevision,
+    core::v1::{Node, Pod, Service},
+    policy::v1::PodDisruptionBudget,
+};
+use planner::{Time, roles, sets::State};
+
+pub(crate) use self::kind::SERVED;
 use self::{
-    decide::{Decision, GroupDecision, Whole, decide, id_of},
-    observe::{Found, Group, Observed, Replica},
+    decide::{Decision, GroupDecision, Whole, id_of},
+    observe::Observed,
+    read::{Group, Replica},
 };
 use crate::{
-    runtime::{Context, Error, Key, Next},
-    unit::Look,
+    Answer, count, labels, nodes,
+    pipeline::{Controller, Executor, Found, History, Inputs, PodCheck},
+    runtime::{Error, Event, Requeue, Select, Watches, controllers_of},
+    units::record::is_recreated,
 };
 
-/// Looks at a ModelServing, and does the next thing for it.
-pub(crate) async fn reconcile(context: &Context, key: &Key) -> Result<Next, Error> {
-    let now = context.now();
-    let data_plane = context.outside.data_plane();
-    let protections = context.settings.protections;
-    let found = {
-        let world = context.index.read();
-        observe::observe(Look { world: &world, data_plane: data_plane.as_ref(), protections, now }, key)?
-    };
-    let observed = match found {
-        Found::Nothing => return Ok(Next::default()),
-        // What follows sees it in the index.
-        Found::NewRevision(serving) => {
-            return revision::store(context, &serving).await.map(|()| Next::default());
-        }
-        Found::NotAdopted(serving, pod) => {
-            let note =
-                format!("another operator made pod {pod}: nothing is done until `segue adopt {}`", key.name);
-            context.tell(serving.as_ref(), true, "NotAdopted", note).await;
-            return Ok(Next::default());
-        }
-        Found::Serving(observed) => observed,
-    };
-    let decision = decide(&observed, now);
-    confirm_trouble(context, &observed, &decision).await?;
-    let written = write_status(context, &observed, &decision, now).await?;
-    act::act(context, &observed, &decision, written, now).await?;
-    let used = observed.used();
-    revision::prune(context, &observed.serving, |key| used.contains(key)).await?;
-    Ok(next(&observed, &decision).after(now))
-}
+/// The controller of `ModelServing`s.
+#[derive(Debug)]
+pub(crate) struct Servings;
 
-/// What is made again loses what it has: its failure must be one, and not a pod that we have not heard of yet. The same for
-/// what is replaced without a place in the budget, because it does not serve: one old pod of a group makes all of it look so.
-async fn confirm_trouble(context: &Context, observed: &Observed, decision: &Decision) -> Result<(), Error> {
-    for (ordinal, decided) in &decision.groups {
-        let fails = decided.units.values().any(|(ops, _)| ops.iter().any(is_recreation));
-        let Some(group) = observed.groups.get(ordinal) else { continue };
-        if fails || decided.failure.is_some() || takes_what_does_not_serve(group, decided) {
-            let pods: Vec<_> = group.replicas.values().flat_map(|it| it.pods.iter().cloned()).collect();
-            let owner = Key::of(observed.serving.as_ref());
-            context.are_current(&owner, &observed.selector(*ordinal), &pods).await?;
-        }
+impl Controller for Servings {
+    type Object = ModelServing;
+    type Observed = Observed;
+    type Decision = Decision;
+
+    const HAS_OTHER_OPERATORS: bool = true;
+
+    fn kind() -> &'static Kind {
+        &api::modelserving::KIND
     }
-    Ok(())
+
+    fn watches(watches: &mut Watches<'_>) {
+        let labelled = labels::SERVING_NAME;
+        watches.own::<ModelServing>();
+        watches.controlled::<Pod>(Self::kind(), Select::labelled(labelled));
+        watches.controlled::<PodDisruptionBudget>(Self::kind(), Select::all());
+        watches.mapped::<Node>(Select::all(), |node, cache| nodes::owners(node, cache, Self::kind()));
+        watches.controlled::<ControllerRevision>(Self::kind(), Select::labelled(labelled));
+        watches.controlled::<Service>(Self::kind(), Select::labelled(labels::OURS));
+        // By their owner: those that Kthena made may have any label.
+        let is_ours = |group: &PodGroup| !controllers_of(group, Self::kind()).is_empty();
+        watches.controlled::<PodGroup>(Self::kind(), Select::all().keeping(is_ours));
+    }
+
+    fn observe(inputs: &Inputs<'_>, serving: &Arc<ModelServing>) -> Result<Found<Observed>, Error> {
+        observe::observe(inputs, serving)
+    }
+
+    fn decide(observed: &Observed, now: Time) -> Decision {
+        decide::decide(observed, now)
+    }
+
+    /// What is made again loses what it has: its failure must be one, and not a pod that is not heard of yet. The same for
+    /// what is replaced without a place in the budget, because it does not serve: one old pod of a group makes all of it
+    /// look so.
+    fn pods_to_check(observed: &Observed, decision: &Decision) -> Vec<PodCheck> {
+        let doubt = |(ordinal, decided): (&u32, &GroupDecision)| {
+            let group = decision.read.get(ordinal)?;
+            let fails = decided.units.values().any(|(ops, _)| is_recreated(ops));
+            (fails || decided.failure.is_some() || takes_what_does_not_serve(group, decided)).then(|| {
+                let members = group.replicas.values().flat_map(|it| &it.pods);
+                let pods = members.map(|member| Arc::clone(&member.pod)).collect();
+                PodCheck { selector: observed.selector(*ordinal), pods }
+            })
+        };
+        decision.groups.iter().filter_map(doubt).collect()
+    }
+
+    fn needs_current_spec(decision: &Decision) -> bool {
+        let takes_away = |group: &GroupDecision| {
+            let ops = &group.ops;
+            group.whole != Whole::Stays || ops.iter().any(|op| !matches!(op, roles::Op::Create { .. }))
+        };
+        decision.groups.values().any(takes_away)
+    }
+
+    fn status(observed: &Observed, decision: &Decision, _: &[Answer], now: Time) -> ModelServingStatus {
+        status::status(observed, decision, now)
+    }
+
+    fn events(
+        observed: &Observed,
+        _: &Decision,
+        before: &ModelServingStatus,
+        after: &ModelServingStatus,
+    ) -> Vec<Event> {
+        events::of_transitions(before, after, observed.wanted.group.steps.len())
+    }
+
+    async fn act(
+        executor: &Executor<'_, ModelServing>,
+        observed: &Observed,
+        decision: &Decision,
+    ) -> Result<(), Error> {
+        act::act(executor, observed, decision).await
+    }
+
+    fn history(observed: &Observed, decision: &Decision) -> Option<History> {
+        let used = decision.view(observed).used().into_iter().collect();
+        let limit = observed.serving.spec.revision_history_limit.unwrap_or(revision::HISTORY);
+        Some(History { label: labels::SERVING_REVISION, used, limit: count(limit) as usize })
+    }
+
+    fn requeue(_: &Observed, decision: &Decision, now: Time) -> Requeue {
+        let groups = decision.groups.values();
+        let reasons =
+            groups.flat_map(|group| group.units.values().map(|(_, reason)| reason).chain([&group.reason]));
+        let at = reasons.chain([&decision.reason]).filter_map(|reason| reason.until);
+        let at = at.chain(decision.changes_at).filter(|at| *at > now).min();
+        let mut replicas = decision.read.values().flat_map(|group| group.replicas.values());
+        Requeue { at, outside: replicas.any(|replica| matches!(replica.state, State::Leaving { .. })) }
+    }
 }
 
 fn takes_what_does_not_serve(group: &Group, decided: &GroupDecision) -> bool {
@@ -80,39 +150,4 @@ fn takes_what_does_not_serve(group: &Group, decided: &GroupDecision) -> bool {
     }
     let taken = decided.ops.iter().filter(|op| !matches!(op, roles::Op::Create { .. }));
     taken.filter_map(|op| group.replicas.get(&id_of(op))).any(idles)
-}
-
-fn is_recreation(op: &units::Op) -> bool {
-    matches!(op, units::Op::RecordRecreation { .. })
-}
-
-/// Writes the status if it differs, before anything is done: what must be remembered is in it, and whoever decided
-/// otherwise meanwhile makes it fail.
-async fn write_status(
-    context: &Context,
-    observed: &Observed,
-    decision: &Decision,
-    now: Time,
-) -> Result<bool, Error> {
-    let status = status::status(observed, decision, now);
-    if observed.serving.status.as_ref() == Some(&status) {
-        return Ok(false);
-    }
-    let before = observed.serving.status.clone().unwrap_or_default();
-    let mut serving = observed.serving.as_ref().clone();
-    serving.status = Some(status.clone());
-    context.write_status(&serving).await?;
-    tell::transitions(context, observed, &before, &status).await;
-    Ok(true)
-}
-
-/// The earliest time at which anything is decided otherwise.
-fn next(observed: &Observed, decision: &Decision) -> Next {
-    let groups = decision.groups.values();
-    let reasons =
-        groups.flat_map(|group| group.units.values().map(|(_, reason)| reason).chain([&group.reason]));
-    let at = reasons.chain([&decision.reason]).filter_map(|reason| reason.until);
-    let at = at.chain(observed.judged_again_at).min();
-    let mut replicas = observed.groups.values().flat_map(|group| group.replicas.values());
-    Next { at, outside: replicas.any(|replica| matches!(replica.state, State::Leaving { .. })) }
 }

@@ -2,11 +2,10 @@
 
 use api::modelserving::{ModelServing, Plugin, PluginTarget, Role};
 use kube::ResourceExt;
-use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use serde_json::{Value, json};
 
 use super::render::{Place, group_name};
-use crate::{labels, pods::lay};
+use crate::{digest::sha1, json::lay, labels};
 
 /// Has every plugin change a pod, in their order.
 pub(super) fn change(serving: &ModelServing, role: &Role, place: Place<'_>, pod: &mut Value) {
@@ -59,15 +58,13 @@ fn tweak(config: &Value, pod: &mut Value) {
 fn label(serving: &ModelServing, place: Place<'_>, pod: &mut Value) {
     let group = group_name(serving, place.group);
     let key = format!("{}/{group}", serving.namespace().unwrap_or_default());
-    let key = digest(&SHA1_FOR_LEGACY_USE_ONLY, key.as_bytes());
-    let key = key.as_ref().iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
     lay(
         &mut pod["metadata"]["labels"],
         json!({
             labels::SET_NAME: serving.name_any(),
             labels::GROUP_INDEX: place.group.to_string(),
             labels::WORKER_INDEX: place.index.to_string(),
-            labels::GROUP_KEY: key,
+            labels::GROUP_KEY: sha1(&key),
         }),
     );
 }

@@ -5,10 +5,11 @@ use kube::ResourceExt;
 use planner::roles::RoleHash;
 use serde_json::{Value, json};
 
-use super::{observe::Id, plugin, revision::Template};
+use super::{observe::Id, plugin, revision::Roles};
 use crate::{
+    json::{lay, lead, push},
     labels, owner,
-    pods::{lay, lead, push},
+    revisions::Stored,
     runtime::Key,
 };
 
@@ -50,7 +51,7 @@ fn labels_of(serving: &ModelServing, group: u32, replica: &Id) -> Value {
 /// A pod, made from one template and nothing else: a role replica never mixes two.
 pub(super) fn pod(
     serving: &ModelServing,
-    (template, role, hash): (&Template, &Role, &RoleHash),
+    (template, role, hash): (&Stored<Roles>, &Role, &RoleHash),
     place: Place<'_>,
 ) -> Value {
     let is_entry = place.index == 0;

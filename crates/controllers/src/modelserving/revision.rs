@@ -1,10 +1,12 @@
-//! Revisions: the roles that pods are made from, each stored once.
+//! Revisions: the roles that pods are made from.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
-use api::modelserving::{ModelServing, Role};
+use api::{
+    Kind,
+    modelserving::{ModelServing, Role},
+};
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use kube::ResourceExt;
 use planner::{
     roles::{Recorded, RoleHash},
     units::Revision,
@@ -15,31 +17,34 @@ use serde_json::{Value, json};
 use crate::{
     count,
     digest::digest,
-    labels, owner, printed,
-    runtime::{Context, Error, Key, World},
+    json::canonical::pod_template,
+    labels,
+    revisions::{self, NewRevision, Revisions, Stored, Template, UNKNOWN},
+    runtime::{Error, Key},
 };
 
-/// How many revisions that nothing is made from are kept, to go back to, where nobody says.
-const HISTORY: i32 = 10;
+/// How many revisions that nothing is made from are kept to go back to, by default.
+pub(super) const HISTORY: i32 = 10;
 
 /// What of a role is no part of its template: how many there are, and how they are replaced.
-const NUMBERS: [&str; 4] = ["replicas", "maxUnavailable", "maxSurge", "partition"];
+pub(super) const NUMBERS: [&str; 4] = ["replicas", "maxUnavailable", "maxSurge", "partition"];
 
-/// The roles of one revision.
+/// The roles of one revision, each with what it is made from.
 #[derive(Clone, Debug)]
-pub(super) struct Template {
-    pub(super) key: String,
-    pub(super) number: Revision,
-    roles: Vec<(Role, RoleHash)>,
-}
+pub(crate) struct Roles(Vec<(Role, RoleHash)>);
 
-impl Template {
+impl Roles {
+    fn of(roles: Vec<Role>) -> Result<Self, String> {
+        let hashed = roles.into_iter().map(|role| Ok((role.clone(), hash(&role)?)));
+        hashed.collect::<Result<_, String>>().map(Self)
+    }
+
     pub(super) fn hash(&self, role: &str) -> Option<&RoleHash> {
-        self.roles.iter().find(|(it, _)| it.name == role).map(|(_, hash)| hash)
+        self.0.iter().find(|(it, _)| it.name == role).map(|(_, hash)| hash)
     }
 
     pub(super) fn roles(&self) -> impl Iterator<Item = &Role> {
-        self.roles.iter().map(|(role, _)| role)
+        self.0.iter().map(|(role, _)| role)
     }
 
     /// The roles as something that a group comes from.
@@ -49,184 +54,106 @@ impl Template {
             hash: hash.clone(),
             replicas: count(role.replicas),
         };
-        self.roles.iter().map(record).collect()
+        self.0.iter().map(record).collect()
+    }
+
+    /// By name: the order in which roles are written is no part of a revision.
+    fn hashes(&self) -> BTreeMap<&str, &str> {
+        self.0.iter().map(|(role, hash)| (role.name.as_str(), hash.0.as_str())).collect()
     }
 }
 
-/// The revisions of a ModelServing, by their number.
-#[derive(Debug)]
-pub(super) struct Revisions {
-    templates: BTreeMap<Revision, Template>,
-    /// What it should be made from.
-    target: Template,
+impl Template for Roles {
+    const LABEL: &'static str = labels::SERVING_REVISION;
+
+    fn kind() -> &'static Kind {
+        &api::modelserving::KIND
+    }
+
+    /// As it is written here and by the other operator, and as that one will write it: a patch of the spec.
+    fn read(data: &Value) -> Result<Self, String> {
+        let data = if data["data"].is_null() { &data["spec"]["template"]["roles"] } else { &data["data"] };
+        Self::of(Vec::deserialize(data).map_err(|error| error.to_string())?)
+    }
+
+    fn meaning(&self) -> Result<String, String> {
+        Ok(json!(self.hashes()).to_string())
+    }
 }
 
-impl Revisions {
-    pub(super) fn target(&self) -> &Template {
-        &self.target
+/// The revisions of a ModelServing.
+pub(super) type Known = Revisions<Roles>;
+
+impl Known {
+    /// The revision with a key, if it is stored.
+    pub(super) fn named(&self, key: &str) -> Option<&Stored<Roles>> {
+        self.get(self.find(key))
     }
 
-    pub(super) fn find(&self, key: &str) -> Option<&Template> {
-        self.templates.values().find(|template| template.key == key)
-    }
-
-    /// The newest first.
-    pub(super) fn newest_first(&self) -> impl Iterator<Item = &Template> {
-        self.templates.values().rev()
-    }
-
-    /// The template and the role to make a replica from: the one that is wanted now, if it is the same there.
-    pub(super) fn making(&self, role: &str, hash: &RoleHash) -> Option<(&Template, &Role)> {
-        let all = std::iter::once(&self.target).chain(self.newest_first());
-        let mut fitting = all.filter(|template| template.hash(role) == Some(hash));
-        fitting.next().and_then(|template| Some((template, template.roles().find(|it| it.name == role)?)))
+    /// The revision and the role to make a replica from: what is wanted now, if it is the same there.
+    pub(super) fn making(&self, role: &str, hash: &RoleHash) -> Option<(&Stored<Roles>, &Role)> {
+        let mut fitting = self.all().rev().filter(|(_, stored)| stored.hash(role) == Some(hash));
+        let (_, stored) = fitting.next()?;
+        Some((stored, stored.roles().find(|it| it.name == role)?))
     }
 
     /// A number for what a role is made from: the same for the same template, whichever revision names it.
     pub(super) fn number(&self, role: &str, hash: &RoleHash) -> Revision {
-        let first = self.templates.values().find(|template| template.hash(role) == Some(hash));
-        first.map_or(UNKNOWN, |template| template.number)
+        let mut fitting = self.all().filter(|(_, stored)| stored.hash(role) == Some(hash));
+        fitting.next().map_or(UNKNOWN, |(number, _)| number)
     }
 
     /// What a role with this number is made from.
     pub(super) fn hash_of(&self, role: &str, number: Revision) -> Option<&RoleHash> {
-        self.templates.get(&number).and_then(|template| template.hash(role))
+        self.get(number).and_then(|stored| stored.hash(role))
     }
 }
 
-/// What nothing is known of: whatever is made from it is outdated.
-pub(super) const UNKNOWN: Revision = Revision(0);
-
-/// The stored revisions, if the wanted one is among them. Which one it is is told by what is in it, never by its name:
-/// another operator named it otherwise.
-pub(super) fn known(serving: &ModelServing, world: &World) -> Result<Option<Revisions>, Error> {
-    let wanted = hashes(&serving.spec.template.roles)?;
-    let mut stored: Vec<_> = world.revisions.owned_by(&serving.uid().unwrap_or_default()).collect();
-    stored.sort_by_key(|stored| (stored.revision, stored.name_any()));
-    let mut templates = BTreeMap::new();
-    for (place, stored) in stored.into_iter().enumerate() {
-        // By its place: two leaders may have given two of them the same number.
-        let number = Revision(place as u64 + 1);
-        templates.insert(number, template(stored, number)?);
-    }
-    let fits = |template: &&Template| {
-        let roles = template.roles.iter().map(|(role, hash)| (role.name.as_str(), hash.clone()));
-        roles.collect::<BTreeMap<_, _>>() == wanted
-    };
-    let target = templates.values().rev().find(fits).cloned();
-    Ok(target.map(|target| Revisions { templates, target }))
+/// The revision that a ModelServing asks for.
+pub(super) fn wanted(serving: &ModelServing) -> Result<NewRevision, Error> {
+    let malformed =
+        |why: String| Error::Malformed { what: format!("ModelServing {}", Key::of(serving)), why };
+    let roles = Roles::of(serving.spec.template.roles.clone()).map_err(malformed)?;
+    let data = json!({"data": serving.spec.template.roles});
+    NewRevision::of(&roles, data, key, labels::SERVING_NAME).map_err(malformed)
 }
 
-/// Stores the wanted roles. The name follows from what is in it, so doing it twice does it once.
-pub(super) async fn store(context: &Context, serving: &ModelServing) -> Result<(), Error> {
-    let uid = serving.uid().unwrap_or_default();
-    let wanted = hashes(&serving.spec.template.roles)?;
-    let wanted: BTreeMap<&str, &str> = wanted.iter().map(|(name, hash)| (*name, hash.0.as_str())).collect();
-    let (newest, names) = {
-        let world = context.index.read();
-        let stored = || world.revisions.owned_by(&uid);
-        let newest = stored().map(|stored| stored.revision).max().unwrap_or_default();
-        (newest, stored().map(|stored| stored.name_any()).collect::<Vec<_>>())
-    };
-    let name = |key: &str| format!("{}-{key}", serving.name_any());
-    // Another revision of the same key has the name already: the next key is tried.
-    let key = (0..16)
-        .map(|attempt| if attempt == 0 { digest(&json!(wanted)) } else { digest(&json!([wanted, attempt])) })
-        .find(|key| !names.contains(&name(key)))
-        .unwrap_or_default();
-    let object = Key::of(serving).beside(name(&key));
-    context.create::<ControllerRevision>(&object, &uid, &stored(serving, &key, newest + 1)).await
-}
-
-/// The wanted roles as a revision of this key.
-pub(super) fn stored(serving: &ModelServing, key: &str, number: i64) -> Value {
-    json!({
-        "apiVersion": "apps/v1",
-        "kind": "ControllerRevision",
-        "metadata": {
-            "name": format!("{}-{key}", serving.name_any()),
-            "namespace": serving.namespace(),
-            "labels": {labels::SERVING_NAME: serving.name_any(), labels::SERVING_REVISION: key},
-            "ownerReferences": [owner(serving)],
-        },
-        "data": {"data": serving.spec.template.roles},
-        "revision": number,
-    })
+/// The key of a revision: a digest of what its roles are made from.
+fn key(data: &Value, attempt: u32) -> String {
+    let roles = Roles::read(data).ok();
+    let hashes = roles.as_ref().map(Roles::hashes);
+    if attempt == 0 { digest(&json!(hashes)) } else { digest(&json!([hashes, attempt])) }
 }
 
 /// Whether a stored revision can be read.
 pub(super) fn readable(stored: &ControllerRevision) -> Result<(), Error> {
-    template(stored, UNKNOWN).map(drop)
+    revisions::read::<Roles>(stored).map(drop)
 }
 
 /// Whether a role is made from the same in a stored revision and in the spec.
 pub(super) fn is_same_role(stored: &ControllerRevision, serving: &ModelServing, role: &str) -> bool {
     let wanted = serving.spec.template.roles.iter().find(|it| it.name == role);
     let wanted = wanted.and_then(|role| hash(role).ok());
-    let stored = template(stored, UNKNOWN).ok();
+    let stored = revisions::read::<Roles>(stored).ok();
     wanted.is_some() && stored.as_ref().and_then(|stored| stored.hash(role)) == wanted.as_ref()
 }
 
-/// Forgets revisions that nothing is made from, the oldest first, beyond those that are kept.
-pub(super) async fn prune(
-    context: &Context,
-    serving: &ModelServing,
-    is_used: impl Fn(&str) -> bool,
-) -> Result<(), Error> {
-    let mut unused: Vec<Arc<ControllerRevision>> = {
-        let world = context.index.read();
-        let stored = world.revisions.owned_by(&serving.uid().unwrap_or_default());
-        let key = |stored: &ControllerRevision| stored.labels().get(labels::SERVING_REVISION).cloned();
-        stored.filter(|stored| !is_used(&key(stored).unwrap_or_default())).cloned().collect()
-    };
-    unused.sort_by_key(|stored| stored.revision);
-    let kept = count(serving.spec.revision_history_limit.unwrap_or(HISTORY)) as usize;
-    let surplus = unused.len().saturating_sub(kept);
-    for stored in unused.iter().take(surplus) {
-        context.delete(stored.as_ref(), true).await?;
-    }
-    Ok(())
-}
-
-fn template(stored: &ControllerRevision, number: Revision) -> Result<Template, Error> {
-    let malformed =
-        |why: String| Error::Malformed { what: format!("ControllerRevision {}", Key::of(stored)), why };
-    let data = stored.data.as_ref().map_or(&Value::Null, |data| &data.0);
-    // As it is written here and by the other operator, and as that one will write it: a patch of the spec.
-    let data = if data["data"].is_null() { &data["spec"]["template"]["roles"] } else { &data["data"] };
-    let roles: Vec<Role> = Vec::deserialize(data).map_err(|error| malformed(error.to_string()))?;
-    let key = stored.labels().get(labels::SERVING_REVISION).cloned();
-    let hashed = roles.into_iter().map(|role| Ok((role.clone(), hash(&role)?)));
-    Ok(Template {
-        key: key.ok_or_else(|| malformed(format!("it has no label {}", labels::SERVING_REVISION)))?,
-        number,
-        roles: hashed.collect::<Result<_, Error>>()?,
-    })
-}
-
-/// What each role is made from, by name: the order in which they are written is no part of a revision.
-fn hashes(roles: &[Role]) -> Result<BTreeMap<&str, RoleHash>, Error> {
-    roles.iter().map(|role| Ok((role.name.as_str(), hash(role)?))).collect()
-}
-
 /// A role without its numbers, in the words of who else may have stored it.
-fn without_numbers(role: &Role) -> Result<Value, Error> {
-    let malformed = |error: serde_json::Error| Error::Malformed {
-        what: format!("role {}", role.name),
-        why: error.to_string(),
-    };
-    let mut value = serde_json::to_value(role).map_err(malformed)?;
+fn without_numbers(role: &Role) -> Result<Value, serde_json::Error> {
+    let mut value = serde_json::to_value(role)?;
     for number in NUMBERS {
         value.as_object_mut().map(|role| role.remove(number));
     }
     for template in ["entryTemplate", "workerTemplate"] {
-        value.get_mut(template).map(printed::pod);
+        value.get_mut(template).map(pod_template);
     }
     Ok(value)
 }
 
-fn hash(role: &Role) -> Result<RoleHash, Error> {
-    Ok(RoleHash(digest(&without_numbers(role)?)))
+/// What a role is made from: the same for every way to write it.
+pub(super) fn hash(role: &Role) -> Result<RoleHash, String> {
+    let value = without_numbers(role).map_err(|error| format!("role {}: {error}", role.name))?;
+    Ok(RoleHash(digest(&value)))
 }
 
 #[cfg(test)]
@@ -255,10 +182,10 @@ mod tests {
     #[test]
     fn the_order_of_roles_is_no_part_of_a_revision() {
         let (decode, prefill) = (role("decode", &json!({})), role("prefill", &json!({"replicas": 2})));
-        let both = [decode.clone(), prefill.clone()];
-        let one = hashes(&both).unwrap();
-        assert_eq!(one, hashes(&[prefill, decode.clone()]).unwrap());
-        assert_ne!(one, hashes(&[decode]).unwrap());
+        let meaning = |roles: Vec<Role>| Roles::of(roles).unwrap().meaning().unwrap();
+        let one = meaning(vec![decode.clone(), prefill.clone()]);
+        assert_eq!(one, meaning(vec![prefill, decode.clone()]));
+        assert_ne!(one, meaning(vec![decode]));
     }
 
     /// What people write is not what Go prints of it: both mean the same pods.
@@ -283,11 +210,7 @@ mod tests {
     fn both_shapes_of_stored_roles_are_read() {
         let mut bare = json!(role("decode", &json!({"workerReplicas": 0})));
         bare.as_object_mut().unwrap().remove("replicas");
-        let read = |data: Value| {
-            let stored = json!({"metadata": {"name": "r", "labels": {labels::SERVING_REVISION: "k"}},
-                "data": data, "revision": 1});
-            template(&serde_json::from_value(stored).unwrap(), UNKNOWN)
-        };
+        let read = |data: Value| Roles::read(&data);
         let wanted = hash(&role("decode", &json!({}))).unwrap();
         for data in [json!({"data": [bare]}), json!({"spec": {"plugins": [], "template": {"roles": [bare]}}})]
         {

@@ -1,29 +1,28 @@
 //! What is, of a ModelServing, in the words of its contract.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::{
-    leaderworkerset::GroupFailure,
+    Conditions, Wait,
     modelserving::{GroupStatus, ModelServing, ModelServingStatus, ReplicaStatus, RoleStatus, StepStatus},
 };
-use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time as ApiTime};
 use kube::ResourceExt;
-use planner::{
-    Reason, Time, roles,
-    sets::State,
-    units::{Op, Phase},
-};
+use planner::{Code, Time, roles, sets::State, units::Op};
 
 use super::{
     decide::{Decision, GroupDecision, is_running},
-    observe::{Group, Id, Observed, Replica},
+    observe::{Id, Observed},
     plugin,
+    read::{Group, Replica, View, of_replica},
     wanted::By,
 };
-use crate::{blocking, conditions, count, int, labels, runtime::timestamp, sentence, unit};
+use crate::{
+    blocking,
+    conditions::{Writer, modelserving as contract, reasons, types},
+    count, int, labels,
+    units::record,
+    wait::{self, cut},
+};
 
 /// Groups that are told of one by one. Those beyond are counted.
 pub(super) const MOST_GROUPS: usize = 128;
@@ -33,14 +32,17 @@ const MOST_REPLICAS: usize = 64;
 
 /// The status of a ModelServing when this was seen and that was decided.
 pub(super) fn status(observed: &Observed, decision: &Decision, now: Time) -> ModelServingStatus {
-    let Observed { serving, revisions, wanted, groups, .. } = observed;
+    let observed = decision.view(observed);
+    let Observed { serving, revisions, wanted, .. } = observed.observed;
+    let groups = observed.groups;
     let before = serving.status.clone().unwrap_or_default();
     let tally = Tally::of(observed);
     let told = decision.groups.iter().filter_map(|(index, decided)| match groups.get(index) {
         Some(group) => group_status(*index, group, observed, decided, now),
-        None => being_made(*index, observed, decided),
+        None => being_made(*index, observed, decided, now),
     });
-    let target = &revisions.target().key;
+    let target = &revisions.newest().key;
+    let is_busy = !decision.done;
     let came_from = if tally.is_updated() && decision.done { target } else { &wanted.current };
     let mut status = ModelServingStatus {
         observed_generation: serving.metadata.generation.unwrap_or_default(),
@@ -51,12 +53,15 @@ pub(super) fn status(observed: &Observed, decision: &Decision, now: Time) -> Mod
         current_revision: Some(came_from.clone()),
         update_revision: Some(target.clone()),
         label_selector: Some(selector(serving)),
-        message: (!decision.done).then(|| cut(&sentence::of(&decision.reason), 1024)),
+        message: is_busy.then(|| cut(&wait::sentence(&decision.reason), 1_024)),
+        waiting_for: is_busy.then(|| wait::of(&decision.reason, None, before.waiting_for.as_ref(), now)),
         roles: role_counts(observed),
         groups: told.take(MOST_GROUPS).collect(),
         conditions: before.conditions,
     };
-    set_conditions(&mut status, &tally, observed, decision, now);
+    let mut conditions = std::mem::take(&mut status.conditions);
+    set_conditions(&mut conditions, &status, (&tally, observed, decision), now);
+    status.conditions = conditions;
     status
 }
 
@@ -73,7 +78,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn of(observed: &Observed) -> Self {
+    fn of(observed: View<'_>) -> Self {
         let groups = &observed.groups;
         let missing = (observed.wanted.replicas as usize).saturating_sub(groups.len());
         let missing = (0..u32::MAX).filter(|index| !groups.contains_key(index)).take(missing);
@@ -99,9 +104,9 @@ impl Tally {
 }
 
 /// Whether every replica that a group shall have is there and of the wanted template.
-fn is_updated(observed: &Observed, group: &Group) -> bool {
+fn is_updated(observed: View<'_>, group: &Group) -> bool {
     let is_new =
-        |id: &Id, replica: &Replica| observed.revisions.target().hash(&id.role) == Some(&replica.hash);
+        |id: &Id, replica: &Replica| observed.revisions.newest().hash(&id.role) == Some(&replica.hash);
     let live = || group.replicas.iter().filter(|(_, replica)| replica.state.is_live());
     let enough = observed.wanted.group.roles.iter().all(|role| {
         let made = live().filter(|(id, replica)| id.role == role.name && is_new(id, replica));
@@ -111,8 +116,8 @@ fn is_updated(observed: &Observed, group: &Group) -> bool {
 }
 
 /// Whether an update is not through with a group.
-fn is_outdated(observed: &Observed, index: u32, runs: bool) -> bool {
-    let (wanted, target) = (&observed.wanted, observed.revisions.target());
+fn is_outdated(observed: View<'_>, index: u32, runs: bool) -> bool {
+    let (wanted, target) = (&observed.wanted, observed.revisions.newest());
     let is_kept = match wanted.by {
         By::Role => wanted.roles.iter().any(|(_, partition)| *partition > 0),
         By::Group | By::Steps => index < wanted.partition,
@@ -140,7 +145,7 @@ fn selector(serving: &ModelServing) -> String {
 }
 
 /// Each role over all groups, in the order of the spec; then those that are no more.
-fn role_counts(observed: &Observed) -> Vec<RoleStatus> {
+fn role_counts(observed: View<'_>) -> Vec<RoleStatus> {
     let empty = |name: &str| RoleStatus {
         name: name.to_owned(),
         replicas: 0,
@@ -155,7 +160,7 @@ fn role_counts(observed: &Observed) -> Vec<RoleStatus> {
             roles.push(empty(&id.role));
             roles.len() - 1
         });
-        let is_updated = observed.revisions.target().hash(&id.role) == Some(&replica.hash);
+        let is_updated = observed.revisions.newest().hash(&id.role) == Some(&replica.hash);
         let is_ready = replica.state == State::Ready;
         let role = &mut roles[place];
         role.replicas += 1;
@@ -172,14 +177,14 @@ fn role_counts(observed: &Observed) -> Vec<RoleStatus> {
 fn group_status(
     index: u32,
     group: &Group,
-    observed: &Observed,
+    observed: View<'_>,
     decided: &GroupDecision,
     now: Time,
 ) -> Option<GroupStatus> {
     if decided.removed && group.replicas.values().all(|replica| replica.pods.is_empty()) {
         return None;
     }
-    let target = &observed.revisions.target().key;
+    let target = &observed.revisions.newest().key;
     let is_there = decided.done && is_updated(observed, group);
     let revision = group.from.as_ref().filter(|_| !is_there).unwrap_or(target);
     let record = group.record.as_ref().filter(|_| !decided.removed);
@@ -191,7 +196,7 @@ fn group_status(
         last_failure: record.and_then(|record| record.last_failure.clone()),
         served: record.is_some_and(|record| record.served),
         step: step(observed, group, decided),
-        message: (!decided.done).then(|| cut(&message(group, decided), 512)),
+        waiting_for: (!decided.done).then(|| waiting(group, decided, record, now)),
         replicas: replicas(group, decided, now),
     };
     if let Some((id, reason)) = &decided.failure {
@@ -199,7 +204,8 @@ fn group_status(
         status.restarts = int(made_for.unwrap_or_default()).max(status.restarts) + 1;
         status.restarts_in_a_row += 1;
         status.served |= group.replicas.values().any(|replica| replica.unit.history.served);
-        status.last_failure = Some(failure(group.replicas.get(id), reason, now));
+        let replica = group.replicas.get(id).map(|it| (&it.unit, it.pods.as_slice()));
+        status.last_failure = Some(record::failure(replica, reason, now));
     } else if is_steady(group, decided) {
         status.restarts_in_a_row = 0;
     }
@@ -211,20 +217,23 @@ fn group_status(
     (!unremarkable).then_some(status)
 }
 
-/// A group of which nothing is there yet. It is told of before it is made, so that nobody who comes in the middle of that
-/// takes what is missing for lost.
-fn being_made(index: u32, observed: &Observed, decided: &GroupDecision) -> Option<GroupStatus> {
-    let target = &observed.revisions.target().key;
+/// A group of which nothing is there yet. It is in the status before it is made, so that a restart in the middle of
+/// that does not take missing pods for lost ones.
+fn being_made(index: u32, observed: View<'_>, decided: &GroupDecision, now: Time) -> Option<GroupStatus> {
+    let target = &observed.revisions.newest().key;
     let made = decided.ops.iter().filter_map(|op| match op {
         roles::Op::Create { role, hash, .. } => observed.revisions.making(role, hash),
         _ => None,
     });
     let keys: Vec<&String> = made.map(|(template, _)| &template.key).collect();
+    let told = observed.serving.status.iter().flat_map(|status| &status.groups);
+    let before =
+        told.clone().find(|group| group.index == int(index)).and_then(|group| group.waiting_for.as_ref());
     let revision = keys.iter().find(|key| **key != target).or_else(|| keys.first())?;
     Some(GroupStatus {
         index: int(index),
         revision: (*revision).clone(),
-        message: Some(cut(&sentence::of(&decided.reason), 512)),
+        waiting_for: Some(wait::of(&decided.reason, None, before, now)),
         ..GroupStatus::default()
     })
 }
@@ -239,17 +248,22 @@ fn is_steady(group: &Group, decided: &GroupDecision) -> bool {
 }
 
 /// What a group waits for; where a replica of it backs off, until when.
-fn message(group: &Group, decided: &GroupDecision) -> String {
-    let held = decided.units.iter().find(|(_, (_, reason))| reason.code == "BackingOff");
-    match held.filter(|_| !group.leaving) {
-        Some((id, (_, reason))) => format!("{}; {id}: {}", decided.reason.what, sentence::of(reason)),
-        None => sentence::of(&decided.reason),
-    }
+fn waiting(group: &Group, decided: &GroupDecision, record: Option<&GroupStatus>, now: Time) -> Wait {
+    let before = record.and_then(|record| record.waiting_for.as_ref());
+    let held = decided.units.iter().find(|(_, (_, reason))| reason.code == Code::BackingOff);
+    let Some((id, (_, reason))) = held.filter(|_| !group.leaving) else {
+        let mut blocking = group.replicas.values().filter_map(|replica| replica.blocking.as_ref());
+        let pod = blocking.next().map(|blocking| blocking.pod.clone());
+        return wait::of(&decided.reason, pod, before, now);
+    };
+    let mut reason = reason.clone();
+    reason.what = format!("{}; {id}: {}", decided.reason.what, reason.what);
+    wait::of(&reason, None, before, now)
 }
 
-fn step(observed: &Observed, group: &Group, decided: &GroupDecision) -> Option<StepStatus> {
+fn step(observed: View<'_>, group: &Group, decided: &GroupDecision) -> Option<StepStatus> {
     let step = decided.step.as_ref()?;
-    let target = observed.revisions.target().hash(&step.role);
+    let target = observed.revisions.newest().hash(&step.role);
     let waiting = group.replicas.iter().filter(|(id, _)| id.role == step.role);
     // What is updated first: it is what the step waits for.
     let rank = |it: &Replica| (Some(&it.hash) == target, it.since);
@@ -275,109 +289,79 @@ fn replicas(group: &Group, decided: &GroupDecision, now: Time) -> Vec<ReplicaSta
 fn replica_status(id: &Id, replica: &Replica, decided: &GroupDecision, now: Time) -> Option<ReplicaStatus> {
     let (ops, reason) = decided.units.get(id).map_or((&[][..], None), |(ops, why)| (ops, Some(why)));
     let record = replica.record.as_ref();
-    let mut status = ReplicaStatus {
+    let failure = || reason.map(|reason| record::failure(Some((&replica.unit, &replica.pods)), reason, now));
+    let known = record.map(of_replica).unwrap_or_default().after(ops, failure);
+    let pod = replica.blocking.as_ref().map(|blocking| blocking.pod.clone());
+    let before = record.and_then(|record| record.waiting_for.as_ref());
+    let reason = reason.filter(|_| replica.state != State::Ready);
+    (known.count > 0).then(|| ReplicaStatus {
         role: id.role.clone(),
         index: int(id.ordinal),
         hash: replica.hash.0.clone(),
-        restarts: record.map_or(0, |record| record.restarts),
-        restarts_in_a_row: record.map_or(0, |record| record.restarts_in_a_row),
+        restarts: known.count,
+        restarts_in_a_row: known.in_a_row,
         served: replica.unit.history.served,
-        last_failure: record.and_then(|record| record.last_failure.clone()),
-        message: reason.filter(|_| replica.state != State::Ready).map(|why| cut(&sentence::of(why), 512)),
-    };
-    for op in ops {
-        match op {
-            Op::RecordRecreation { incarnation } => {
-                status.restarts = int(*incarnation);
-                status.restarts_in_a_row += 1;
-                status.last_failure = reason.map(|reason| failure(Some(replica), reason, now));
-            }
-            Op::RecordSteady => status.restarts_in_a_row = 0,
-            _ => {}
-        }
-    }
-    (status.restarts > 0).then_some(status)
-}
-
-/// What made a replica or its group start again. Nothing may be left of the replica.
-fn failure(replica: Option<&Replica>, reason: &Reason, now: Time) -> GroupFailure {
-    let failed = |pod: &&Arc<Pod>| {
-        let mut read = replica.iter().flat_map(|replica| &replica.unit.pods);
-        let read = read.find(|read| pod.uid().as_deref() == Some(read.uid.0.as_str()));
-        read.is_some_and(|read| read.restarts > read.restarts_baseline || read.phase == Phase::Ended)
-    };
-    let pod = replica.and_then(|replica| replica.pods.iter().find(failed));
-    let ended = pod.into_iter().flat_map(|pod| unit::containers(pod)).filter_map(|status| {
-        let state = status.state.as_ref().and_then(|state| state.terminated.as_ref());
-        let last = status.last_state.as_ref().and_then(|state| state.terminated.as_ref());
-        state.or(last).map(|ended| (status.name.clone(), ended.exit_code))
-    });
-    let ended = ended.last();
-    GroupFailure {
-        pod: pod.map(|pod| pod.name_any()).unwrap_or_default(),
-        container: ended.as_ref().map(|(container, _)| container.clone()),
-        exit_code: ended.map(|(_, code)| code),
-        reason: cut(&reason.what, 128),
-        time: ApiTime(timestamp(now)),
-    }
+        last_failure: known.last_failure,
+        waiting_for: reason.map(|reason| wait::of(reason, pod, before, now)),
+    })
 }
 
 /// What is said of the whole, besides what the public operator says: a stall, failures in a row, and what is not done.
 fn set_conditions(
-    status: &mut ModelServingStatus,
-    tally: &Tally,
-    observed: &Observed,
-    decision: &Decision,
+    list: &mut Conditions,
+    status: &ModelServingStatus,
+    (tally, observed, decision): (&Tally, View<'_>, &Decision),
     now: Time,
 ) {
-    let generation = observed.serving.metadata.generation.unwrap_or_default();
+    let mut conditions = Writer::new(list, status.observed_generation, now);
     let available = tally.waiting.is_empty() && tally.running.len() >= observed.wanted.replicas as usize;
-    let progressing = format!("groups that do not serve yet: {:?}", tally.waiting);
-    let updating = format!("groups to be updated: {:?}; updated are {}", tally.outdated, tally.updated);
-    let said: [(&str, bool, &str, &str); 3] = [
-        ("Available", available, "AllGroupsReady", "every serving group serves"),
-        ("Progressing", !available, "GroupProgressing", &progressing),
-        ("UpdateInProgress", !tally.outdated.is_empty(), "GroupsUpdating", &updating),
+    let verb = |groups: &[u32], one, more| if groups.len() == 1 { one } else { more };
+    let (waiting, outdated) = (&tally.waiting, &tally.outdated);
+    let progressing = match waiting.as_slice() {
+        [] => "some groups are still to be created".to_owned(),
+        groups => format!("{} not serve yet", groups_of(groups, verb(groups, "does", "do"))),
+    };
+    let updating = format!(
+        "{} not updated and ready yet; {} of the new revision",
+        groups_of(outdated, verb(outdated, "is", "are")),
+        tally.updated
+    );
+    let said = [
+        (contract::AVAILABLE, available, reasons::ALL_GROUPS_READY, "all groups serve"),
+        (contract::PROGRESSING, !available, reasons::GROUP_PROGRESSING, &progressing),
+        (contract::UPDATE_IN_PROGRESS, !tally.outdated.is_empty(), reasons::GROUPS_UPDATING, &updating),
     ];
     for (ty, is, reason, message) in said {
         // What is over leaves no message behind.
-        let message = if is { message } else { "" };
-        conditions::set(&mut status.conditions, (ty, is, reason, message), generation, now);
+        if is { conditions.holds(ty, reason, message) } else { conditions.holds_not(ty, reason, "") }
     }
-    let more = [
-        ("Stalled", "StepWaits", stalled(status, observed, decision)),
-        ("Degraded", "ReplicasFailing", failing(status)),
-        ("SchedulerMissing", "NoScheduler", unseen(observed, now)),
-        ("NotActedOn", "FieldsIgnored", ignored(observed)),
+    let alarms = [
+        (types::STALLED, reasons::STEP_WAITS, stalled(status, observed, decision)),
+        (types::DEGRADED, reasons::REPLICAS_FAILING, failing(status)),
+        (types::SCHEDULER_MISSING, reasons::NO_SCHEDULER, unseen(observed, now)),
+        (types::NOT_ACTED_ON, reasons::FIELDS_IGNORED, ignored(observed)),
     ];
-    for (ty, reason, message) in more {
-        match message {
-            Some(message) => {
-                let said = (ty, true, reason, &*cut(&message, 1024));
-                conditions::set(&mut status.conditions, said, generation, now);
-            }
-            // Whether anybody looked while it was so is no difference.
-            None => status.conditions.retain(|condition| condition.type_ != ty),
-        }
+    for (ty, reason, message) in alarms {
+        conditions.alarm(ty, reason, message.as_deref());
     }
 }
 
 /// The first group whose step waits for a pod that is in trouble or has had its time.
-fn stalled(status: &ModelServingStatus, observed: &Observed, decision: &Decision) -> Option<String> {
+fn stalled(status: &ModelServingStatus, observed: View<'_>, decision: &Decision) -> Option<String> {
     status.groups.iter().find_map(|group| {
         let step = group.step.as_ref()?;
         let pod = step.blocking_pod.as_deref()?;
         let index = count(group.index);
         let (seen, decided) = (observed.groups.get(&index)?, decision.groups.get(&index)?);
         let holds = |it: &Replica| it.in_trouble && it.blocking.as_ref().is_some_and(|it| it.pod == pod);
-        let is_stalled = decided.reason.code == "StepOverdue" || seen.replicas.values().any(holds);
+        let is_stalled = decided.reason.code == Code::StepOverdue || seen.replicas.values().any(holds);
         let regressed = decided.step.as_ref().is_some_and(|step| step.regressed);
         is_stalled.then(|| {
             format!(
                 "group {}, step {}{} ({}): {} of {} updated and Ready; pod {pod}: {}",
                 group.index,
                 step.index + 1,
-                if regressed { ", which was met before" } else { "" },
+                if regressed { ", which was complete before" } else { "" },
                 step.role,
                 step.satisfied,
                 step.required,
@@ -388,43 +372,47 @@ fn stalled(status: &ModelServingStatus, observed: &Observed, decision: &Decision
 }
 
 fn failing(status: &ModelServingStatus) -> Option<String> {
+    let why = |wait: Option<&Wait>| wait.map(|wait| wait.subject.clone()).unwrap_or_default();
     let groups = status.groups.iter().filter(|group| group.restarts_in_a_row > 1);
     let replicas = status.groups.iter().flat_map(|group| group.replicas.iter().map(move |it| (group, it)));
-    let replicas = replicas.filter(|(_, it)| it.restarts_in_a_row > 1 && it.message.is_some());
-    let mut failing: BTreeMap<String, String> = groups
-        .map(|group| (format!("group {}", group.index), group.message.clone().unwrap_or_default()))
-        .collect();
+    let replicas = replicas.filter(|(_, it)| it.restarts_in_a_row > 1 && it.waiting_for.is_some());
+    let mut failing: BTreeMap<String, String> =
+        groups.map(|group| (format!("group {}", group.index), why(group.waiting_for.as_ref()))).collect();
     failing.extend(replicas.map(|(group, it)| {
         let name = format!("{}-{} of group {}", it.role, it.index, group.index);
-        (name, it.message.clone().unwrap_or_default())
+        (name, why(it.waiting_for.as_ref()))
     }));
     let (name, why) = failing.first_key_value()?;
-    Some(format!("{} fail again and again; {name}: {why}", failing.len()))
+    Some(format!("{} failing repeatedly, first {name}: {why}", failing.len()))
 }
 
-/// A pod that nobody places.
-fn unseen(observed: &Observed, now: Time) -> Option<String> {
+/// A pod that no scheduler places.
+fn unseen(observed: View<'_>, now: Time) -> Option<String> {
     let replicas = observed.groups.values().flat_map(|group| group.replicas.values());
     let pods = replicas.flat_map(|replica| &replica.pods);
-    let mut unseen = pods.filter_map(|pod| {
-        let why = blocking::unseen(pod, now)?;
-        Some(format!("pod {}: {why}; spec.schedulerName names the scheduler of every pod", pod.name_any()))
+    let mut unseen = pods.filter_map(|member| {
+        let why = blocking::unseen(&member.pod, member.created_at, now)?;
+        let pod = member.pod.name_any();
+        Some(format!("pod {pod}: {why}; spec.schedulerName names the scheduler of every pod"))
     });
     unseen.next()
 }
 
-/// Fields that are accepted and kept, and without effect.
-fn ignored(observed: &Observed) -> Option<String> {
-    let template = &observed.serving.spec.template;
-    let gang = template.gang_policy.is_some() || template.network_topology.is_some();
-    let why = "template.gangPolicy and networkTopology: pods are placed one by one, because schedulerName is not volcano \
-               or Volcano is not here";
-    let alone = (gang && !observed.is_gang).then(|| why.to_owned());
-    let unknown = plugin::unknown(&observed.serving).map(|name| format!("plugin {name}: there is none"));
-    let fields: Vec<String> = alone.into_iter().chain(unknown).collect();
-    (!fields.is_empty()).then(|| fields.join("; "))
+/// The beginning of a sentence about these groups.
+fn groups_of(groups: &[u32], verb: &str) -> String {
+    let noun = if groups.len() == 1 { "group" } else { "groups" };
+    let listed = groups.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    format!("{noun} {listed} {verb}")
 }
 
-fn cut(text: &str, longest: usize) -> String {
-    text.chars().take(longest).collect()
+/// Fields that are accepted and kept, and without effect.
+fn ignored(observed: View<'_>) -> Option<String> {
+    let template = &observed.serving.spec.template;
+    let gang = template.gang_policy.is_some() || template.network_topology.is_some();
+    let why = "template.gangPolicy and networkTopology: pods are scheduled one by one, because schedulerName is not volcano \
+               or Volcano is not installed";
+    let alone = (gang && !observed.is_gang).then(|| why.to_owned());
+    let unknown = plugin::unknown(&observed.serving).map(|name| format!("plugin {name}: unknown"));
+    let fields: Vec<String> = alone.into_iter().chain(unknown).collect();
+    (!fields.is_empty()).then(|| fields.join("; "))
 }

@@ -1,4 +1,4 @@
-//! What a spec asks for, in the planner's words.
+//! A spec, in the planner's words: what the controller acts on and what `segue plan` rehearses.
 
 use std::time::Duration;
 
@@ -8,11 +8,13 @@ use api::modelserving::{
 use kube::ResourceExt;
 use planner::{
     Budget,
-    roles::{GroupSpec, Recovery, RoleSpec, Step},
+    roles::{self, GroupSpec, Recorded, Recovery, RoleHash, RoleSpec, Step},
+    sets::{self, Identity},
+    units::Revision,
 };
 
-use super::revision::Revisions;
-use crate::{amount, count, labels, unit};
+use super::revision::{Known, hash};
+use crate::{amount, count, labels, units};
 
 /// How long a pod may take to become Ready before its step counts as stalled. Large models take minutes to load.
 const PROGRESS: Duration = Duration::from_mins(10);
@@ -49,7 +51,23 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    pub(super) fn of(serving: &ModelServing, revisions: &Revisions) -> Self {
+    /// What a spec asks for, of which these revisions are stored.
+    pub(super) fn of(serving: &ModelServing, revisions: &Known) -> Self {
+        let current = serving.status.as_ref().and_then(|status| status.current_revision.clone());
+        let current = current.filter(|current| revisions.named(current).is_some());
+        let current = current.unwrap_or_else(|| revisions.newest().key.clone());
+        Self::read(serving, |role| revisions.newest().hash(&role.name).cloned(), current)
+    }
+
+    /// What a spec asks for, of which nothing is known but what it says.
+    pub(super) fn planned(serving: &ModelServing) -> Result<Self, String> {
+        for role in &serving.spec.template.roles {
+            hash(role)?;
+        }
+        Ok(Self::read(serving, |role| hash(role).ok(), String::new()))
+    }
+
+    fn read(serving: &ModelServing, hash: impl Fn(&Role) -> Option<RoleHash>, current: String) -> Self {
         let spec = &serving.spec;
         let strategy = spec.rollout_strategy.as_ref();
         let rolling = strategy.and_then(|it| it.rolling_update_configuration.clone()).unwrap_or_default();
@@ -65,7 +83,7 @@ impl Wanted {
         let gang = spec.template.gang_policy.as_ref().and_then(|gang| gang.min_role_replicas.as_ref());
         let role = |role: &Role| {
             let replicas = count(role.replicas);
-            let target = revisions.target().hash(&role.name)?.clone();
+            let target = hash(role)?;
             Some(RoleSpec {
                 name: role.name.clone(),
                 replicas,
@@ -80,9 +98,7 @@ impl Wanted {
             let budget = Budget::of(replicas, amount(surge), amount(&role.max_unavailable));
             (budget, role.partition.as_ref().map_or(0, |it| amount(it).ceil_of(replicas)))
         };
-        let progress = unit::seconds(serving.annotations(), labels::PROGRESS_SECONDS);
-        let current = serving.status.as_ref().and_then(|status| status.current_revision.clone());
-        let current = current.filter(|current| revisions.find(current).is_some());
+        let progress = units::seconds(serving.annotations(), labels::PROGRESS_SECONDS);
         Self {
             by,
             replicas,
@@ -101,7 +117,47 @@ impl Wanted {
             roles: spec.template.roles.iter().map(room).collect(),
             recovery: spec.recovery_policy,
             grace: u64::try_from(spec.template.restart_grace_period_seconds).ok().filter(|it| *it > 0),
-            current: current.unwrap_or_else(|| revisions.target().key.clone()),
+            current,
+        }
+    }
+
+    /// Group after group, and in each the roles in the order of the steps; groups come from these roles.
+    pub(super) fn by_steps(&self, current: Vec<Recorded>) -> roles::SetSpec {
+        roles::SetSpec {
+            group: self.group.clone(),
+            replicas: self.replicas,
+            partition: self.partition,
+            max_unavailable: self.budget.unavailable,
+            current,
+        }
+    }
+
+    /// Whole groups, from one revision to another. Where roles are replaced by themselves only their number is kept.
+    pub(super) fn by_groups(&self, target: Revision, old: Revision) -> sets::SetSpec {
+        let is_whole = self.by == By::Group;
+        let all = Budget { surge: 0, unavailable: self.replicas };
+        sets::SetSpec {
+            replicas: self.replicas,
+            budget: if is_whole { self.budget } else { all },
+            partition: if is_whole { self.partition } else { 0 },
+            target,
+            old: if is_whole { old } else { target },
+            identity: Identity::Ordinal,
+            noun: "group",
+        }
+    }
+
+    /// The replicas of one role of a group, by its place in the spec.
+    pub(super) fn by_role(&self, place: usize, target: Revision, old: Revision) -> sets::SetSpec {
+        let (role, (budget, partition)) = (&self.group.roles[place], &self.roles[place]);
+        sets::SetSpec {
+            replicas: role.replicas,
+            budget: Budget { surge: budget.surge.min(role.replicas), ..*budget },
+            partition: *partition,
+            target,
+            old,
+            identity: Identity::Ordinal,
+            noun: "replica",
         }
     }
 

@@ -34,7 +34,7 @@ fn retention(when_deleted: &str, when_scaled: &str) -> Value {
 }
 
 /// Bug 6.14: templates of claims lose what is in them.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn every_pod_gets_its_claim_with_all_that_the_template_says() {
     let stage = Stage::start().await;
     stage.apply(&with_claims(1, 2, "one", &Value::Null)).await;
@@ -59,7 +59,7 @@ async fn every_pod_gets_its_claim_with_all_that_the_template_says() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn claims_stay_when_groups_are_scaled_away_and_when_the_set_goes() {
     let stage = Stage::start().await;
     stage.apply(&with_claims(2, 1, "one", &Value::Null)).await;
@@ -73,7 +73,7 @@ async fn claims_stay_when_groups_are_scaled_away_and_when_the_set_goes() {
 }
 
 /// Row 2.7: `whenDeleted: Delete` costs the public operator's workers their claims at every restart of a group.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_group_that_is_made_again_or_replaced_keeps_its_claims() {
     let stage = Stage::start().await;
     let both = retention("Delete", "Delete");
@@ -93,7 +93,7 @@ async fn a_group_that_is_made_again_or_replaced_keeps_its_claims() {
     assert_eq!(stage.uids(CLAIM).await, before);
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn claims_of_groups_that_are_scaled_away_go_where_the_set_says_so() {
     let stage = Stage::start().await;
     let scaled = retention("Retain", "Delete");
@@ -113,7 +113,7 @@ async fn claims_of_groups_that_are_scaled_away_go_where_the_set_says_so() {
         .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn claims_go_with_their_set_where_it_says_so_and_not_those_of_others() {
     let stage = Stage::start().await;
     let theirs = json!({
@@ -143,7 +143,7 @@ async fn claims_go_with_their_set_where_it_says_so_and_not_those_of_others() {
 }
 
 /// Bugs 6.1 and 6.12: a changed template of claims wedges the set, and every retry stores one more revision.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn changed_claim_templates_roll_out_and_hold_for_new_claims_only() {
     let stage = Stage::start().await;
     stage.apply(&with_claims(1, 1, "one", &Value::Null)).await;

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Rows of 1.2.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn leaders_are_what_the_autoscaler_sees() {
     let stage = Stage::start().await;
     stage.apply(&set("x", 2, 2, "one")).await;
@@ -27,7 +27,7 @@ fn least_ready(record: &[Value]) -> u64 {
 
 /// Bug 6.8: while groups grow from one pod to more, or shrink to one, those of the old size are not counted, or counted
 /// without their workers.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn groups_of_the_old_size_count_until_they_are_replaced() {
     for (from, to) in [(1, 2), (2, 1)] {
         let stage = Stage::start().await;
@@ -62,7 +62,7 @@ async fn groups_of_the_old_size_count_until_they_are_replaced() {
 }
 
 /// Bug 6.2: the groups of the surge are reclaimed by their number, though they are the ones that serve.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn surge_that_serves_stays_until_the_members_do() {
     let stage = Stage::start().await;
     stage.apply(&rolling(set("x", 4, 1, "one"), 2, 3)).await;

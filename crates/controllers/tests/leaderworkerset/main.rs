@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod claims;
+mod clock;
 mod conditions;
 mod counters;
 mod events;
 mod groups;
 mod names;
+mod refused;
 mod requests;
 mod restarts;
 mod revisions;

@@ -12,8 +12,8 @@ fn unique(mut set: Value) -> Value {
     set
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_shared_service_is_headless_and_put_right_when_somebody_changes_it() {
+#[tokio::test(start_paused = true)]
+async fn the_shared_service_is_headless_and_repaired() {
     let stage = Stage::start().await;
     stage.apply(&set("x", 1, 2, "one")).await;
     stage.eventually("the group is ready", ready_groups(&stage, "x", 1)).await;
@@ -39,7 +39,7 @@ async fn the_shared_service_is_headless_and_put_right_when_somebody_changes_it()
 }
 
 /// Bug 6.10: the Service of a group belongs to its leader pod, and goes with it.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn every_group_keeps_its_service_while_it_is_made_again_and_surge_has_one_too() {
     let stage = Stage::start().await;
     stage.apply(&rolling(unique(set("x", 2, 2, "one")), 0, 1)).await;
@@ -74,7 +74,7 @@ async fn every_group_keeps_its_service_while_it_is_made_again_and_surge_has_one_
 }
 
 /// Row 2.7: the public operator leaves the shared Service behind.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn services_that_a_new_policy_does_not_need_go_when_the_last_group_of_the_old_one_has() {
     let stage = Stage::start().await;
     stage.apply(&set("x", 2, 1, "one")).await;
@@ -92,8 +92,8 @@ async fn services_that_a_new_policy_does_not_need_go_when_the_last_group_of_the_
 }
 
 /// Bugs 6.10 and 6.11: a Service of somebody else is taken for ours without a word.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_service_of_somebody_else_is_left_alone_and_named() {
+#[tokio::test(start_paused = true)]
+async fn a_foreign_service_is_left_alone_and_named() {
     let stage = Stage::start().await;
     let theirs = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "x"},
@@ -111,7 +111,7 @@ async fn a_service_of_somebody_else_is_left_alone_and_named() {
 }
 
 /// Bug 6.11: the pods of set `a` and those of set `a-0` have the same names.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn two_sets_whose_names_meet_do_not_fight() {
     let stage = Stage::start().await;
     stage.apply(&set("a", 1, 2, "one")).await;
@@ -128,7 +128,7 @@ async fn two_sets_whose_names_meet_do_not_fight() {
     for event in stage.list("Event").await {
         let note = event.data["note"].as_str().unwrap();
         assert!(
-            event.data["regarding"]["name"] == "a" || !note.starts_with("made: groups"),
+            event.data["regarding"]["name"] == "a" || !note.starts_with("created groups"),
             "{note}: one is not"
         );
     }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::set;
 use crate::stage::{Stage, ready_groups};
 
-async fn asked(stage: &Stage, request: &str) -> Value {
+async fn answer_to(stage: &Stage, request: &str) -> Value {
     let mut object = json!({
         "apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": {"name": "x"},
     });
@@ -28,8 +28,8 @@ async fn restarts(stage: &Stage) -> u64 {
     stage.get("LeaderWorkerSet", "x").await.unwrap()["status"]["groups"][0]["restarts"].as_u64().unwrap_or(0)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn whoever_waits_because_it_failed_is_made_again_when_somebody_asks() {
+#[tokio::test(start_paused = true)]
+async fn a_request_ends_the_wait_of_failed_groups() {
     let stage = Stage::start().await;
     stage.apply(&set("x", 1, 1, "one")).await;
     stage.eventually("the group is ready", ready_groups(&stage, "x", 1)).await;
@@ -44,25 +44,25 @@ async fn whoever_waits_because_it_failed_is_made_again_when_somebody_asks() {
     stage
         .eventually("it waits", || async {
             let set = stage.get("LeaderWorkerSet", "x").await?;
-            let message = set["status"]["groups"][0]["message"].as_str()?.to_owned();
+            let message = set["status"]["groups"][0]["waitingFor"]["subject"].as_str()?.to_owned();
             message.contains("backing off").then_some(())
         })
         .await;
     assert_eq!(restarts(&stage).await, 1);
-    let response = asked(&stage, r#"{"id": "1", "verb": "retry", "actor": "me"}"#).await;
+    let response = answer_to(&stage, r#"{"id": "1", "verb": "retry", "actor": "me"}"#).await;
     assert_eq!((&response["done"], restarts(&stage).await), (&json!(true), 2), "{response}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn what_cannot_be_done_is_answered_with_the_reason_and_once() {
     let stage = Stage::start().await;
     stage.apply(&set("x", 1, 1, "one")).await;
     stage.eventually("the group is ready", ready_groups(&stage, "x", 1)).await;
-    let response = asked(&stage, r#"{"id": "1", "verb": "explode"}"#).await;
+    let response = answer_to(&stage, r#"{"id": "1", "verb": "explode"}"#).await;
     assert_eq!(response["done"], json!(false));
     let message = response["message"].as_str().unwrap();
     assert!(message.contains("explode") && message.contains("retry"), "{message}");
-    let response = asked(&stage, "please retry").await;
+    let response = answer_to(&stage, "please retry").await;
     assert_eq!(response["done"], json!(false), "{response}");
     stage.quiet().await;
     let before = stage.revision().await;

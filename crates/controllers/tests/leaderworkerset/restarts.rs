@@ -27,7 +27,7 @@ async fn made_again(stage: &Stage, times: u64) -> Option<()> {
 
 /// Bug 6.9: a restart from before the group had started makes a healthy group again later, or not, by the order of
 /// events.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn restarts_from_before_a_group_had_started_never_count() {
     let annotation = "leaderworkerset.sigs.k8s.io/experimental-recreate-group-after-start";
     for (policy, annotation) in
@@ -57,7 +57,7 @@ async fn restarts_from_before_a_group_had_started_never_count() {
 }
 
 /// The deprecated `Default` is `None`.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn without_a_restart_policy_a_pod_fails_for_itself() {
     for policy in ["None", "Default"] {
         let stage = Stage::start().await;
@@ -80,7 +80,7 @@ async fn without_a_restart_policy_a_pod_fails_for_itself() {
 }
 
 /// Bug 6.22: nobody knows that an evicted pod takes its group with it.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_group_that_loses_a_pod_to_an_eviction_is_made_again_as_one() {
     let stage = Stage::start().await;
     stage.apply(&set("x", 2, 2, "one")).await;
@@ -103,7 +103,7 @@ fn on_a_node(size: u32) -> Value {
 }
 
 /// Bug 6.5: a new leader runs beside workers of the group before, which take it for their own.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_new_leader_never_runs_beside_workers_of_the_group_before() {
     let stage = Stage::start().await;
     stage.apply(&on_a_node(2)).await;
@@ -127,8 +127,8 @@ async fn a_new_leader_never_runs_beside_workers_of_the_group_before() {
 }
 
 /// Bug 6.6: the pods of a group go one after the other, and the slowest holds the others up.
-#[tokio::test(flavor = "multi_thread")]
-async fn all_pods_of_a_group_are_told_to_go_at_once() {
+#[tokio::test(start_paused = true)]
+async fn all_pods_of_a_group_are_deleted_at_once() {
     let stage = Stage::start().await;
     stage.apply(&on_a_node(4)).await;
     stage.eventually("the group is ready", ready_groups(&stage, "x", 1)).await;

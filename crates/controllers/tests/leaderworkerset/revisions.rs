@@ -13,7 +13,7 @@ use crate::{
 const REVISION: &str = "ControllerRevision";
 
 /// Bug 6.1: a set whose pods are refused stores one more revision at every retry.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_set_whose_pods_are_refused_has_one_revision_however_often_it_is_tried() {
     let stage = Stage::start().await;
     let mut bad = set("x", 1, 1, "one");
@@ -40,8 +40,8 @@ async fn a_set_whose_pods_are_refused_has_one_revision_however_often_it_is_tried
 }
 
 /// Bug 6.20: a look that does not know yet what the one before has stored stores it again.
-#[tokio::test(flavor = "multi_thread")]
-async fn whoever_begins_again_finds_the_revision_that_was_stored() {
+#[tokio::test(start_paused = true)]
+async fn a_restart_finds_the_revision_that_was_stored() {
     let mut stage = Stage::start().await;
     stage.apply(&set("x", 1, 1, "one")).await;
     let before = stage
@@ -57,7 +57,7 @@ async fn whoever_begins_again_finds_the_revision_that_was_stored() {
 }
 
 /// Row 2.2: what is written otherwise and means the same is no new revision.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn another_text_of_the_same_template_replaces_no_group() {
     let stage = Stage::start().await;
     let written = |cpu: &str, policy: &str, host_network: bool| {
@@ -81,7 +81,7 @@ async fn another_text_of_the_same_template_replaces_no_group() {
     assert_eq!((stage.uids("Pod").await, stage.uids(REVISION).await), (pods, revisions));
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn the_last_ten_revisions_are_kept_and_one_that_is_wanted_again_is_the_newest() {
     let stage = Stage::start().await;
     let image = |number: u32| format!("image-{number}");

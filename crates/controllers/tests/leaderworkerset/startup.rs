@@ -7,7 +7,7 @@ use crate::{
     stage::{Stage, ready_groups},
 };
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn without_a_policy_workers_are_made_with_their_leader_ready_or_not() {
     for policy in [None, Some("LeaderCreated")] {
         let stage = Stage::start().await;
@@ -28,7 +28,7 @@ async fn without_a_policy_workers_are_made_with_their_leader_ready_or_not() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_leader_that_is_unready_later_costs_no_worker() {
     let stage = Stage::start().await;
     let mut set = set("x", 1, 3, "one");

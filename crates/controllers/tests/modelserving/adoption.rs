@@ -1,9 +1,6 @@
 //! What another operator made of a ModelServing, on the embedded API.
 
-use controllers::{
-    adopt::{Takeover, take},
-    modelserving::adopt,
-};
+use controllers::adopt::Step;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
@@ -69,11 +66,11 @@ async fn inherited(stores_its_revision: bool) -> Stage {
     stage
 }
 
-async fn writes(stage: &Stage) -> Vec<Takeover> {
-    adopt::look(&stage.client, "default").await.unwrap()[0].takeover().unwrap()
+async fn writes(stage: &Stage) -> Vec<Step> {
+    stage.adoption("ModelServing").await
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn nothing_is_written_for_what_another_operator_made() {
     let mut stage = inherited(true).await;
     let version = stage.revision().await;
@@ -93,7 +90,7 @@ async fn nothing_is_written_for_what_another_operator_made() {
 
 /// Whoever takes over may stop after any write, with our controllers at work: no pod is ever made again. Its hashes are not
 /// ours, so what its revision has in it counts; and where it stored none, what it says of the spec.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn adoption_keeps_every_pod_wherever_it_stops() {
     for (stores_its_revision, all) in [(true, 2), (false, 3)] {
         for stop in 0..=all {
@@ -102,12 +99,12 @@ async fn adoption_keeps_every_pod_wherever_it_stops() {
             assert_eq!(writes(&stage).await.len(), all);
             stage.run();
             for write in writes(&stage).await.iter().take(stop) {
-                take(&stage.client, "default", write).await.unwrap();
+                stage.adopt(write).await;
             }
             stage.quiet().await;
             assert_eq!(kit::uids(&stage).await, before, "stopped after {stop} writes");
             for write in &writes(&stage).await {
-                take(&stage.client, "default", write).await.unwrap();
+                stage.adopt(write).await;
             }
             let told = settled(&stage, 1).await;
             stage.quiet().await;
@@ -121,12 +118,12 @@ async fn adoption_keeps_every_pod_wherever_it_stops() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn an_adopted_model_serving_is_updated_as_any_other() {
     let mut stage = inherited(true).await;
     stage.run();
     for write in &writes(&stage).await {
-        take(&stage.client, "default", write).await.unwrap();
+        stage.adopt(write).await;
     }
     settled(&stage, 1).await;
     let changed: Value = serving(1, &[("decode", 2, 0, "e")]);

@@ -1,13 +1,19 @@
 //! Groups that are placed together or not at all, where Volcano is there to do it.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
+use http::Method;
 use serde_json::{Value, json};
 use testbed::pod_groups;
+use tokio::time::Instant;
 
 use crate::{
     kit::{self, serving, settled},
-    stage::Stage,
+    stage::{Stage, warnings::Warnings},
 };
 
 /// Groups of two prefill pods and of two decode replicas with a worker each, of which one must be placed to begin.
@@ -50,7 +56,7 @@ async fn annotations(stage: &Stage) -> BTreeMap<String, Value> {
     pods.map(|pod| (pod.metadata.name.unwrap(), json!(pod.metadata.annotations))).collect()
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_group_has_its_pod_group_before_its_pods_and_no_longer() {
     let stage = with_volcano().await;
     let pods = stage.record("Pod").await;
@@ -112,8 +118,8 @@ async fn a_group_has_its_pod_group_before_its_pods_and_no_longer() {
 }
 
 /// Another operator made the PodGroup before it was stopped, with labels of its own.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_pod_group_of_this_serving_is_taken_over_whoever_made_it() {
+#[tokio::test(start_paused = true)]
+async fn a_pod_group_of_this_serving_is_adopted() {
     let mut stage = with_volcano().await;
     stage.kill().await;
     stage.apply(&gang(1, "one")).await;
@@ -134,8 +140,9 @@ async fn a_pod_group_of_this_serving_is_taken_over_whoever_made_it() {
     assert_eq!(stage.uids("PodGroup").await, before);
 }
 
-/// Weak point 15: a queue that changes is heard of, and what is dropped from the topology is dropped under running pods.
-#[tokio::test(flavor = "multi_thread")]
+/// Weak point 15: a queue that changes is heard of, and what is dropped from the topology is dropped under running
+/// pods.
+#[tokio::test(start_paused = true)]
 async fn a_pod_group_follows_its_serving_and_is_never_made_anew() {
     let stage = with_volcano().await;
     let mut wanted = gang(1, "one");
@@ -160,8 +167,8 @@ async fn a_pod_group_follows_its_serving_and_is_never_made_anew() {
 
 /// Weak point 15: a group that still has fewer pods is not asked for those of the next revision, else none of its own
 /// that is made again would be placed.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_group_is_never_asked_for_more_pods_than_it_has() {
+#[tokio::test(start_paused = true)]
+async fn a_pod_group_never_needs_more_pods_than_it_has() {
     let stage = with_volcano().await;
     stage.apply(&gang(2, "one")).await;
     settled(&stage, 2).await;
@@ -178,8 +185,8 @@ async fn a_group_is_never_asked_for_more_pods_than_it_has() {
 }
 
 /// Volcano comes later, and is one that does not know parts of groups.
-#[tokio::test(flavor = "multi_thread")]
-async fn without_volcano_pods_are_placed_one_by_one_and_an_older_one_is_not_asked_twice() {
+#[tokio::test(start_paused = true)]
+async fn without_volcano_pods_are_placed_one_by_one_and_an_older_volcano_is_not_asked_twice() {
     let stage = Stage::start().await;
     stage.apply(&gang(1, "one")).await;
     let status = settled(&stage, 1).await;
@@ -206,4 +213,67 @@ async fn without_volcano_pods_are_placed_one_by_one_and_an_older_one_is_not_aske
     settled(&stage, 1).await;
     assert_eq!(spec(&stage, "pd-0").await["minMember"], 5);
     assert_eq!(stage.writes("patch", "PodGroup"), 2, "and once for the third");
+}
+
+/// A kind that is not installed costs one list and one watch of its definition, which the server ends every few minutes,
+/// and no request for its objects. It is noticed as soon as it is installed.
+#[tokio::test(start_paused = true)]
+async fn an_uninstalled_kind_is_discovered_once_and_noticed_when_it_is_installed() {
+    let warnings = Warnings::collect();
+    let mut stage = Stage::start().await;
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&requests);
+    let requests_with = move |part: &str| -> usize {
+        requests.lock().unwrap().iter().filter(|path: &&String| path.contains(part)).count()
+    };
+    let keep = move |_: &Method, path: &str| {
+        seen.lock().unwrap().push(path.to_owned());
+        false
+    };
+    drop(stage.refuse(keep).await);
+    stage.apply(&gang(1, "one")).await;
+    settled(&stage, 1).await;
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    assert_eq!(requests_with("/podgroups"), 0, "objects of a kind that is not installed were asked for");
+    let asked = requests_with("metadata.name%3Dpodgroups.scheduling.volcano.sh");
+    assert!(
+        (2..=2 * 3_600 / 290 + 2).contains(&asked),
+        "the definition was asked for {asked} times in an hour"
+    );
+    assert_eq!(warnings.messages(), [""; 0]);
+
+    stage.apply(&pod_groups(true)).await;
+    let installed = Instant::now();
+    stage
+        .eventually("the group has its PodGroup", || async {
+            (spec(&stage, "pd-0").await["minMember"] == 4).then_some(())
+        })
+        .await;
+    assert!(installed.elapsed() < Duration::from_secs(5), "noticed after {:?}", installed.elapsed());
+}
+
+/// A group that asks for more than it has, or for pods that there are not, is never placed.
+#[tokio::test(start_paused = true)]
+async fn foreign_fields_of_a_pod_group_are_removed() {
+    let stage = with_volcano().await;
+    stage.apply(&gang(1, "one")).await;
+    settled(&stage, 1).await;
+    let before = spec(&stage, "pd-0").await;
+    let live = stage.get("PodGroup", "pd-0").await.unwrap();
+    let mut parts = before["subGroupPolicy"].as_array().unwrap().clone();
+    parts[0]["labelSelector"]["matchLabels"]["more"] = json!("than-ours");
+    for added in [
+        json!({"minResources": {"example.com/gpu": "64"}}),
+        json!({"networkTopology": {"highestTierName": "rack"}}),
+        json!({"subGroupPolicy": parts}),
+    ] {
+        let patch = kube::api::Patch::Merge(json!({"spec": added}));
+        let by = kube::api::PatchParams { field_manager: Some("somebody".to_owned()), ..Default::default() };
+        stage.api(&live).patch("pd-0", &by, &patch).await.unwrap();
+        stage
+            .eventually(&format!("{added} is taken away"), || async {
+                (spec(&stage, "pd-0").await == before).then_some(())
+            })
+            .await;
+    }
 }

@@ -9,7 +9,7 @@ use crate::{
     stage::Stage,
 };
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn groups_of_roles_are_made_named_and_counted() {
     let stage = Stage::start().await;
     stage.apply(&serving(2, &[("prefill", 1, 0, "p"), ("decode", 2, 1, "d")])).await;
@@ -39,8 +39,8 @@ async fn groups_of_roles_are_made_named_and_counted() {
     assert_eq!(kit::condition(&status, "Available"), "True");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn pods_carry_what_the_router_and_the_autoscaler_look_for() {
+#[tokio::test(start_paused = true)]
+async fn pods_carry_the_labels_of_the_router_and_the_autoscaler() {
     let stage = Stage::start().await;
     let mut serving = serving(1, &[("decode", 1, 1, "d")]);
     serving["spec"]["schedulerName"] = json!("mine");
@@ -76,7 +76,7 @@ async fn pods_carry_what_the_router_and_the_autoscaler_look_for() {
     assert_eq!(variables(&spec.init_containers.as_ref().unwrap()[0]), expected("0"));
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn an_entry_with_workers_has_a_name_and_one_without_has_none() {
     let stage = Stage::start().await;
     stage.apply(&serving(1, &[("prefill", 1, 0, "p"), ("decode", 2, 1, "d")])).await;
@@ -99,7 +99,7 @@ async fn an_entry_with_workers_has_a_name_and_one_without_has_none() {
     stage.eventually("one Service is left", || async { (list().await.len() == 1).then_some(()) }).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn groups_and_roles_scale_without_a_restart() {
     let stage = Stage::start().await;
     stage.apply(&serving(2, &[("prefill", 1, 0, "p"), ("decode", 1, 0, "d")])).await;
@@ -123,7 +123,7 @@ async fn groups_and_roles_scale_without_a_restart() {
     assert!(shrunk.iter().all(|(name, uid)| before[name] == *uid));
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn nothing_is_a_size_as_well() {
     let stage = Stage::start().await;
     stage.apply(&serving(1, &[("decode", 1, 0, "d")])).await;
@@ -141,7 +141,7 @@ async fn nothing_is_a_size_as_well() {
     assert_eq!(names(&stage).await.len(), 2);
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn nothing_is_written_where_nothing_changes() {
     let mut stage = Stage::start().await;
     stage.apply(&serving(2, &[("prefill", 1, 0, "p"), ("decode", 2, 1, "d")])).await;
@@ -163,7 +163,7 @@ async fn nothing_is_written_where_nothing_changes() {
     assert!(changed.iter().all(|name| name.starts_with("other")), "{changed:?}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn plugins_change_the_pods_that_they_are_for() {
     let stage = Stage::start().await;
     let mut serving = serving(1, &[("decode", 1, 1, "d"), ("prefill", 1, 0, "p")]);

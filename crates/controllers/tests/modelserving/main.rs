@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod adoption;
-mod floors;
+mod budgets;
 mod gang;
 mod kind;
 mod kit;

@@ -28,7 +28,7 @@ fn recreated(image: &str) -> Value {
 }
 
 /// Semantic 22: what an upgrade takes away itself is no failure, whatever one would lead to.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn what_an_upgrade_takes_away_makes_no_group_again() {
     let stage = Stage::start().await;
     stage.apply(&recreated("one")).await;
@@ -50,7 +50,7 @@ async fn what_an_upgrade_takes_away_makes_no_group_again() {
 
 /// Semantic 22: a pod that fails in the middle of an upgrade makes its whole group again at one revision: the
 /// new one, as the group is being upgraded. Until then nothing is touched whose turn has not come.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_failure_in_the_middle_of_an_upgrade_makes_the_group_again_at_the_new_revision() {
     let stage = Stage::start().await;
     stage.apply(&recreated("one")).await;
@@ -94,7 +94,7 @@ async fn revisions(stage: &Stage) -> (BTreeSet<String>, BTreeSet<String>) {
 
 /// Semantic 13: a revision stays as long as anything is made from it, however few are to be kept. Three may
 /// be at once, and what fails of the one in the middle comes back from it.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_revision_that_is_in_use_is_kept_though_none_is_to_be() {
     let stage = Stage::start().await;
     let wanted = |image: &str| {
@@ -139,7 +139,7 @@ async fn a_revision_that_is_in_use_is_kept_though_none_is_to_be() {
 
 /// 4: what a role's partition keeps and is lost comes back from its own template, also when that was the
 /// newest one before, and when the newest one before was another.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_replica_below_a_roles_partition_comes_back_from_its_own_template() {
     for (partition_of_two, own) in [(0, "two"), (1, "one")] {
         let stage = Stage::start().await;
@@ -177,7 +177,7 @@ async fn a_replica_below_a_roles_partition_comes_back_from_its_own_template() {
 
 /// 5: groups that were below the partition from the beginning have their template stored like any other: what
 /// is lost of them, or all of one, comes back from it.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn what_began_below_the_partition_comes_back_as_it_began() {
     for steps in [Value::Null, json!({"steps": [{"role": "decode", "updateTo": 1}]})] {
         let mut stage = Stage::start().await;
@@ -219,7 +219,7 @@ async fn what_began_below_the_partition_comes_back_as_it_began() {
 
 /// 6: a group that waits its turn is kept up as it is: what is lost of it comes back from its own template,
 /// and it gets no workers of the next one.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn groups_that_wait_their_turn_are_kept_as_they_are() {
     let stage = Stage::start().await;
     let wanted = |image: &str, workers: u32| {
@@ -252,7 +252,7 @@ async fn groups_that_wait_their_turn_are_kept_as_they_are() {
 
 /// 8: as long as the last outdated replica only goes, and until the one in its place is Ready, no upgrade is
 /// told as over.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn an_upgrade_is_not_over_while_its_last_replica_only_goes() {
     let steps = json!({"steps": [{"role": "decode", "updateTo": 1}]});
     let by_steps = json!({"rollingUpdateConfiguration": {"roleUpgrade": steps}});
@@ -339,13 +339,13 @@ async fn a_group_that_waits_fails(configuration: &Value) {
 }
 
 /// Semantic 22: a group that is not admitted yet is made again at its own revision, by steps.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn by_steps_a_group_that_fails_before_its_turn_is_made_again_as_it_was() {
     a_group_that_waits_fails(&json!({"roleUpgrade": {"steps": [{"role": "decode", "updateTo": 1}]}})).await;
 }
 
 /// Semantic 22 and 6: the same, where groups are replaced as a whole.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn by_groups_a_group_that_fails_before_its_turn_is_made_again_as_it_was() {
     a_group_that_waits_fails(&json!({"maxUnavailable": 1})).await;
 }

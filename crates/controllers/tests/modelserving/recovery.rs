@@ -31,7 +31,7 @@ async fn made_again(stage: &Stage, before: &std::collections::BTreeMap<String, S
         .await
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_failed_pod_makes_its_role_replica_again() {
     let stage = Stage::start().await;
     stage.apply(&with_policy("RoleRecreate", 0)).await;
@@ -46,7 +46,7 @@ async fn a_failed_pod_makes_its_role_replica_again() {
     );
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn the_loss_of_an_entry_makes_its_role_replica_again() {
     let stage = Stage::start().await;
     stage.apply(&with_policy("RoleRecreate", 0)).await;
@@ -56,7 +56,7 @@ async fn the_loss_of_an_entry_makes_its_role_replica_again() {
     assert_eq!(made_again(&stage, &before).await, ["pd-1-decode-1-0", "pd-1-decode-1-1"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_failed_pod_makes_its_whole_group_again_and_those_that_serve_drain() {
     let stage = Stage::start().await;
     stage.apply(&with_policy("ServingGroupRecreate", 0)).await;
@@ -72,7 +72,7 @@ async fn a_failed_pod_makes_its_whole_group_again_and_those_that_serve_drain() {
     assert_eq!(group["lastFailure"]["pod"], "pd-1-decode-1-1");
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn the_loss_of_a_single_pod_makes_its_whole_group_again() {
     let stage = Stage::start().await;
     stage.apply(&with_policy("ServingGroupRecreate", 0)).await;
@@ -83,7 +83,7 @@ async fn the_loss_of_a_single_pod_makes_its_whole_group_again() {
     assert!(changed.len() == 5 && changed.iter().all(|name| name.starts_with("pd-0-")), "{changed:?}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn with_no_policy_only_the_pod_is_made_again() {
     let stage = Stage::start().await;
     stage.apply(&with_policy("None", 0)).await;
@@ -96,7 +96,7 @@ async fn with_no_policy_only_the_pod_is_made_again() {
     assert_eq!(made_again(&stage, &before).await, ["pd-1-decode-1-1"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_restart_within_the_grace_is_forgiven() {
     let stage = Stage::start().await;
     stage.apply(&with_policy("RoleRecreate", 600)).await;
@@ -128,7 +128,7 @@ async fn a_restart_within_the_grace_is_forgiven() {
     assert_eq!((forgiven, uids(&stage).await), ((), before));
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_replica_that_fails_again_waits_longer() {
     let stage = Stage::start().await;
     stage.apply(&with_policy("RoleRecreate", 0)).await;
@@ -140,9 +140,9 @@ async fn a_replica_that_fails_again_waits_longer() {
     let message = stage
         .eventually("it backs off", || async {
             let replica = status(&stage).await["groups"][0]["replicas"][0].clone();
-            let message = replica["message"].as_str()?.to_owned();
+            let message = replica["waitingFor"]["subject"].as_str()?.to_owned();
             message.contains("backing off").then_some(message)
         })
         .await;
-    assert!(message.contains("after 1 recreations"), "{message}");
+    assert!(message.contains("after 1 recreation"), "{message}");
 }

@@ -12,7 +12,7 @@ fn by_groups(configuration: &Value, groups: u32, image: &str) -> Value {
     kit::rolling(serving(groups, &[("prefill", 1, 0, "p"), ("decode", 1, 1, image)]), configuration)
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn without_steps_whole_groups_are_replaced_within_the_budget() {
     let stage = Stage::start().await;
     let one = json!({"maxUnavailable": 1});
@@ -41,7 +41,7 @@ async fn without_steps_whole_groups_are_replaced_within_the_budget() {
     assert_eq!(order, ["pd-2", "pd-1", "pd-0"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn with_a_surge_no_group_is_missed() {
     let stage = Stage::start().await;
     let surge = json!({"maxUnavailable": 0, "maxSurge": 1});
@@ -57,9 +57,10 @@ async fn with_a_surge_no_group_is_missed() {
     assert!(images(&stage).await.iter().all(|(name, image)| !name.contains("decode") || image == "two"));
 }
 
-/// Who heard late of its pods may write that a group comes from an older revision: such a group does not go because of it.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_new_group_that_is_told_of_as_an_old_one_is_not_replaced() {
+/// Who heard late of its pods may write that a group comes from an older revision: such a group does not go because of
+/// it.
+#[tokio::test(start_paused = true)]
+async fn a_new_group_that_its_status_calls_old_is_not_replaced() {
     let mut stage = Stage::start().await;
     let surge = json!({"maxUnavailable": 0, "maxSurge": 1});
     stage.apply(&by_groups(&surge, 1, "one")).await;
@@ -93,7 +94,7 @@ async fn a_new_group_that_is_told_of_as_an_old_one_is_not_replaced() {
     assert_eq!(kit::uids(&stage).await, before);
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn groups_below_the_partition_stay_and_are_repaired_at_their_own_revision() {
     let stage = Stage::start().await;
     let partition = json!({"partition": 1});
@@ -132,7 +133,7 @@ fn by_roles(roles: &[(&str, u32, u32, &str)], budget: &Value) -> Value {
     serving
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn by_roles_each_role_rolls_in_its_own_room_and_others_are_left_alone() {
     let stage = Stage::start().await;
     let budget = json!({"maxUnavailable": 1});
@@ -153,7 +154,7 @@ async fn by_roles_each_role_rolls_in_its_own_room_and_others_are_left_alone() {
     assert!(images(&stage).await.iter().all(|(name, image)| !name.contains("decode") || image == "two"));
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn by_roles_a_surge_and_a_partition_are_kept() {
     let stage = Stage::start().await;
     let budget = json!({"maxUnavailable": 0, "maxSurge": 1, "partition": 1});
@@ -189,7 +190,7 @@ async fn by_roles_a_surge_and_a_partition_are_kept() {
     assert_eq!(kit::images(&stage).await["pd-0-decode-0-0"], "one");
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn by_roles_every_group_follows_and_roles_come_and_go() {
     let stage = Stage::start().await;
     let wanted = |roles: &[(&str, u32, u32, &str)]| {
@@ -213,7 +214,7 @@ async fn by_roles_every_group_follows_and_roles_come_and_go() {
 }
 
 /// 19: a revision whose name another one has already gets another name, and neither is taken for the other.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn two_revisions_of_one_key_are_two() {
     let wanted = |image: &str| serving(1, &[("decode", 1, 0, image)]);
     let key = {
@@ -249,8 +250,8 @@ async fn two_revisions_of_one_key_are_two() {
     assert_ne!(told["updateRevision"], key);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn old_revisions_are_kept_as_far_as_asked() {
+#[tokio::test(start_paused = true)]
+async fn old_revisions_are_kept_up_to_the_limit() {
     let stage = Stage::start().await;
     for image in ["one", "two", "three", "four"] {
         let mut serving = serving(1, &[("decode", 1, 0, image)]);
@@ -267,7 +268,7 @@ async fn old_revisions_are_kept_as_far_as_asked() {
     assert_eq!(data[0]["name"], "decode", "stored as the public operator stores it");
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn another_order_of_roles_or_another_number_restarts_nothing() {
     let stage = Stage::start().await;
     stage.apply(&serving(1, &[("prefill", 1, 0, "p"), ("decode", 1, 0, "d")])).await;

@@ -17,7 +17,7 @@ fn order(made: &[(String, String)]) -> Vec<String> {
     made.iter().map(|(name, _)| name["pd-0-".len()..name.len() - 2].to_owned()).collect()
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn the_seeds_example_goes_decode_canary_prefill_canary_prefill_decode() {
     let stage = Stage::start().await;
     stage.apply(&pd("one", "one")).await;
@@ -55,7 +55,7 @@ async fn stalled(stage: &Stage, step: u64) -> Value {
         .await
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_broken_canary_costs_one_replica_says_so_and_is_gone_with_the_revert() {
     let stage = Stage::start().await;
     stage.apply(&pd("one", "one")).await;
@@ -90,7 +90,7 @@ async fn a_broken_canary_costs_one_replica_says_so_and_is_gone_with_the_revert()
 }
 
 /// 13: a new revision begins at the first step again, and the failed canary is what goes first.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_third_revision_replaces_the_broken_canary_first() {
     let stage = Stage::start().await;
     stage.apply(&pd("one", "one")).await;
@@ -108,7 +108,7 @@ async fn a_third_revision_replaces_the_broken_canary_first() {
 }
 
 /// 16: what is not admitted yet comes back at its own revision.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_replica_whose_turn_has_not_come_returns_at_its_own_revision() {
     let stage = Stage::start().await;
     stage.apply(&pd("one", "one")).await;
@@ -137,7 +137,7 @@ async fn a_replica_whose_turn_has_not_come_returns_at_its_own_revision() {
 }
 
 /// The same, where the operator begins anew while nothing of the replica is left.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_restart_of_the_operator_changes_nothing() {
     let mut stage = Stage::start().await;
     stage.apply(&pd("one", "one")).await;
@@ -160,7 +160,7 @@ async fn a_restart_of_the_operator_changes_nothing() {
 }
 
 /// 15: an earlier step that falls back stops new work, and nothing more is taken out.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_canary_that_fails_later_stops_the_rest_and_is_said() {
     let stage = Stage::start().await;
     stage.apply(&pd("one", "one")).await;
@@ -195,7 +195,7 @@ async fn a_canary_that_fails_later_stops_the_rest_and_is_said() {
 }
 
 /// 5 and 27: a role that a step names and that did not change is met, and its pods keep their label.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_role_that_did_not_change_is_never_touched() {
     let stage = Stage::start().await;
     stage.apply(&pd("one", "one")).await;
@@ -217,7 +217,7 @@ async fn a_role_that_did_not_change_is_never_touched() {
 
 /// 27: what a router can pair by when only one of the roles changed. Its new pods are of another revision than all of the
 /// others; a label of the templates says what they have in common.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn roles_that_did_not_change_together_have_only_labels_of_their_own_in_common() {
     let stage = Stage::start().await;
     let manifest = |decode: &str| {
@@ -241,7 +241,7 @@ async fn roles_that_did_not_change_together_have_only_labels_of_their_own_in_com
 }
 
 /// 6 and 9: what no step names follows, role by role; one at a time unless the role has more room.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn what_no_step_names_follows_after_the_last_step() {
     let stage = Stage::start().await;
     let manifest = |image: &str| {
@@ -260,7 +260,7 @@ async fn what_no_step_names_follows_after_the_last_step() {
 }
 
 /// 7 and 21: entry and workers are one; another number of workers replaces the replica and adds nothing to an old one.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_role_replica_of_several_pods_is_replaced_as_a_whole() {
     let stage = Stage::start().await;
     let manifest = |image: &str, workers: u32| {
@@ -291,7 +291,7 @@ async fn a_role_replica_of_several_pods_is_replaced_as_a_whole() {
 }
 
 /// 11, 12 and 16: group after group from the highest, none below the partition.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn groups_take_their_turn_and_the_partition_holds() {
     let stage = Stage::start().await;
     let manifest = |image: &str, partition: u32| {
@@ -336,7 +336,7 @@ async fn groups_take_their_turn_and_the_partition_holds() {
 }
 
 /// 17, 18 and 24: a role may be scaled and the steps edited in the middle.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn scaling_and_editing_in_the_middle_keep_the_order() {
     let stage = Stage::start().await;
     stage.apply(&pd("one", "one")).await;
@@ -381,7 +381,7 @@ async fn scaling_and_editing_in_the_middle_keep_the_order() {
 }
 
 /// 20: a role that is added comes with its step, one that is dropped goes after the last.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn roles_come_with_their_step_and_go_after_the_last() {
     let stage = Stage::start().await;
     let steps = |steps: Value, roles: &[(&str, u32, u32, &str)]| {
@@ -406,7 +406,7 @@ async fn roles_come_with_their_step_and_go_after_the_last() {
 }
 
 /// 23: the gang minimum is kept.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn the_gang_minimum_is_kept() {
     let stage = Stage::start().await;
     let manifest = |image: &str| {

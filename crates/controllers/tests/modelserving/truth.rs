@@ -15,8 +15,8 @@ use crate::{
 
 /// 1, 11, 12: readiness that is lost is seen at once, of the generation that was looked at, and conditions exclude each
 /// other.
-#[tokio::test(flavor = "multi_thread")]
-async fn readiness_that_is_lost_is_told() {
+#[tokio::test(start_paused = true)]
+async fn readiness_that_is_lost_is_reported() {
     let stage = Stage::start().await;
     stage.apply(&serving(2, &[("decode", 1, 0, "d")])).await;
     settled(&stage, 2).await;
@@ -42,8 +42,8 @@ async fn readiness_that_is_lost_is_told() {
 }
 
 /// 7: a pod with our labels and no owner is somebody else's.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_only_looks_like_ours_changes_nothing() {
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_not_controlled_by_us_changes_nothing() {
     let stage = Stage::start().await;
     let pods: Api<Pod> = Api::default_namespaced(stage.client.clone());
     let stranger = serde_json::from_value(json!({
@@ -61,7 +61,7 @@ async fn a_pod_that_only_looks_like_ours_changes_nothing() {
 }
 
 /// 2 and 18: a pod that cannot be made because its name is taken is tried again until it can.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_name_that_is_taken_is_tried_again() {
     let stage = Stage::start().await;
     let pods: Api<Pod> = Api::default_namespaced(stage.client.clone());
@@ -81,7 +81,7 @@ async fn a_name_that_is_taken_is_tried_again() {
 }
 
 /// 3, 4 and 8: a restart of the operator in the middle of an upgrade strands nothing and claims nothing.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_restart_in_the_middle_of_an_upgrade_strands_nothing() {
     let mut stage = Stage::start().await;
     stage.apply(&kit::pd("one", "one")).await;
@@ -105,8 +105,8 @@ async fn a_restart_in_the_middle_of_an_upgrade_strands_nothing() {
 }
 
 /// The scheduler of every pod is named by the spec; where there is none, that is said.
-#[tokio::test(flavor = "multi_thread")]
-async fn why_a_pod_is_not_ready_is_told() {
+#[tokio::test(start_paused = true)]
+async fn the_reason_of_an_unready_pod_is_reported() {
     let stage = Stage::start().await;
     stage.apply(&kit::pd("one", "one")).await;
     settled(&stage, 1).await;
@@ -119,17 +119,20 @@ async fn why_a_pod_is_not_ready_is_told() {
         .await;
     // What a kubelet says of an image that cannot be pulled.
     let pods: Api<Pod> = Api::default_namespaced(stage.client.clone());
-    let mut pod = pods.get("pd-0-decode-3-0").await.unwrap();
-    pod.status.as_mut().unwrap().container_statuses.as_mut().unwrap()[0].state = serde_json::from_value(
-        json!({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}),
-    )
-    .unwrap();
-    pods.replace_status("pd-0-decode-3-0", &PostParams::default(), &pod).await.unwrap();
+    let waits = json!({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}});
+    stage
+        .eventually("it is said, whatever else is written at the same time", || async {
+            let mut pod = pods.get("pd-0-decode-3-0").await.unwrap();
+            let containers = pod.status.as_mut()?.container_statuses.as_mut()?;
+            containers[0].state = serde_json::from_value(waits.clone()).unwrap();
+            pods.replace_status("pd-0-decode-3-0", &PostParams::default(), &pod).await.ok()
+        })
+        .await;
     stage
         .eventually("the reason is told", || async {
             let status = status(&stage).await;
             let reason = status["groups"][0]["step"]["reason"].as_str()?.to_owned();
-            reason.contains("ImagePullBackOff no such image").then_some(())
+            reason.contains("ImagePullBackOff: no such image").then_some(())
         })
         .await;
     stage
@@ -146,7 +149,7 @@ async fn why_a_pod_is_not_ready_is_told() {
 }
 
 /// 25: a pod that only takes its time holds nobody up until its time is over, and then it does nothing but say so.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_step_is_stalled_when_its_pod_has_had_its_time() {
     let stage = Stage::start().await;
     let pd = |image: &str, seconds: &str| {
@@ -162,11 +165,12 @@ async fn a_step_is_stalled_when_its_pod_has_had_its_time() {
         .eventually("the step waits for the canary", || async {
             let status = status(&stage).await;
             let waits = status["groups"][0]["step"]["blockingPod"] == "pd-0-decode-3-0";
-            waits.then(|| status["groups"][0]["message"].as_str().unwrap_or_default().to_owned())
+            waits.then(|| status["groups"][0]["waitingFor"].clone())
         })
         .await;
     assert!(
-        message.contains(", until 2") && message.contains("; then the step counts as stalled"),
+        message["deadline"].is_string()
+            && message["onExpiry"].as_str().unwrap().starts_with("the step counts as stalled"),
         "{message}"
     );
     stage.quiet().await;
@@ -203,7 +207,7 @@ fn grouped(partition: u32, max_unavailable: u32, image: &str) -> Value {
 }
 
 /// 13: a group below the partition that does not serve is missing like any other.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_protected_group_that_does_not_serve_counts_as_missing() {
     let stage = Stage::start().await;
     stage.apply(&grouped(1, 1, "one")).await;
@@ -239,7 +243,7 @@ async fn a_protected_group_that_does_not_serve_counts_as_missing() {
 }
 
 /// 14: a partition counts places, also where a group between them is away.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_partition_counts_places_and_not_groups() {
     let stage = Stage::start().await;
     stage.apply(&grouped(2, 2, "one")).await;
@@ -263,7 +267,7 @@ async fn a_partition_counts_places_and_not_groups() {
 }
 
 /// 17: a name that a predecessor still has is waited for, and taken when it is free.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_predecessor_that_takes_its_time_is_waited_for() {
     let stage = Stage::start().await;
     stage.apply(&placed(serving(1, &[("decode", 2, 0, "d")]))).await;
@@ -286,7 +290,7 @@ async fn a_predecessor_that_takes_its_time_is_waited_for() {
 }
 
 /// 20: two controllers with memories of their own make nothing twice, and take nothing away twice.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn two_controllers_do_what_one_does() {
     let mut stage = Stage::start().await;
     let first = stage.running.take();
@@ -310,7 +314,7 @@ async fn two_controllers_do_what_one_does() {
 }
 
 /// 21: whoever scales counts one pod of each group, also where the first replica of a role did not stay.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn every_group_is_counted_once_whichever_replicas_it_has() {
     let mut stage = Stage::start().await;
     stage.apply(&serving(2, &[("decode", 3, 0, "d")])).await;
@@ -336,7 +340,7 @@ async fn every_group_is_counted_once_whichever_replicas_it_has() {
 }
 
 /// What a step waits for is the pod that it made, also when an old one of the role fails after it.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn the_pod_that_a_step_waits_for_is_one_that_it_made() {
     let stage = Stage::start().await;
     stage.apply(&kit::pd("one", "one")).await;
@@ -359,8 +363,8 @@ async fn the_pod_that_a_step_waits_for_is_one_that_it_made() {
 }
 
 /// 22: what happens a second time is told a second time.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_upgrade_soon_after_another_one_is_told_as_well() {
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_soon_after_another_one_is_recorded_as_well() {
     let stage = Stage::start().await;
     let told = || async {
         let events: Api<k8s_openapi::api::events::v1::Event> = Api::default_namespaced(stage.client.clone());
@@ -382,4 +386,23 @@ async fn an_upgrade_soon_after_another_one_is_told_as_well() {
         settled(&stage, 1).await;
         assert_eq!(told().await, times);
     }
+}
+
+/// What waits for a quota waits since it began, and the status is not written with every attempt.
+#[tokio::test(start_paused = true)]
+async fn a_group_that_cannot_be_made_waits_since_the_first_attempt() {
+    let mut stage = Stage::start().await;
+    let refusal = stage.refuse(|method, path| *method == http::Method::POST && path.contains("/pods?")).await;
+    stage.apply(&serving(1, &[("prefill", 1, 0, "one")])).await;
+    let waiting = || async {
+        let serving = stage.get("ModelServing", "pd").await?;
+        let told = serving["status"]["conditions"].as_array()?.iter().any(|it| it["type"] == "WritesRefused");
+        let wait = serving["status"]["groups"][0]["waitingFor"].clone();
+        (told && wait.is_object()).then(|| (wait, serving["metadata"]["resourceVersion"].clone()))
+    };
+    let before = stage.eventually("the refusal is told", waiting).await;
+    tokio::time::sleep(std::time::Duration::from_mins(5)).await;
+    assert_eq!(waiting().await.unwrap(), before, "nothing has changed in five minutes");
+    refusal.store(false, std::sync::atomic::Ordering::SeqCst);
+    settled(&stage, 1).await;
 }

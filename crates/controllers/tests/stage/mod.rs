@@ -2,27 +2,59 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 pub mod trace;
+pub mod warnings;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 
-use controllers::{Nothing, Outside, Settings};
+use apiserver::{
+    InProcess, Server,
+    store::{History, Store},
+};
+use controllers::{
+    Calls, Clock, Metrics, Outside, Settings,
+    adopt::{self, Step},
+    kind,
+};
 use futures_util::StreamExt;
+use http::{Method, Request, Response, StatusCode};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, WatchEvent, WatchParams},
+    client::Body,
     core::{ApiResource, GroupVersionKind},
 };
 use serde_json::Value;
-use testbed::{Embedded, Kubelet};
+use testbed::{Kubelet, Pace, virtual_time};
 use tokio::{
     sync::{oneshot, watch},
     task::JoinHandle,
 };
+use tower::service_fn;
 
-#[allow(clippy::disallowed_methods, reason = "the controllers tell the time by the wall clock")]
-pub fn wall_clock() -> Duration {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap()
+/// An embedded API of its own, with its collector at work. Its time begins anew, and is that of everything on this thread.
+pub async fn embedded_api() -> Client {
+    let server = Server::new(Store::memory(History::default()), virtual_time::begin(1), Vec::new());
+    server.bootstrap().await.unwrap();
+    tokio::spawn(server.clone().run_garbage_collector());
+    Client::new(InProcess::new(server), "default")
+}
+
+/// Controllers that tell the time of the test.
+pub fn settings() -> Settings {
+    Settings { embedded: true, clock: Clock::single(virtual_time::now), ..Settings::default() }
+}
+
+/// A kubelet that tells the time of the test.
+pub fn kubelet(client: &Client) -> Kubelet {
+    Kubelet::at_pace(client.clone(), Pace { now: virtual_time::timestamp, ..Pace::default() })
 }
 
 pub struct Stage {
@@ -31,25 +63,22 @@ pub struct Stage {
     pub running: Option<(watch::Sender<bool>, JoinHandle<()>)>,
     outside: Arc<dyn Outside>,
     settings: Settings,
-    _api: Embedded,
 }
 
 impl Stage {
     pub async fn start() -> Self {
-        Self::with(Arc::new(Nothing::default()), Settings { embedded: true, ..Settings::default() }).await
+        Self::at_time(virtual_time::now).await
     }
 
     /// One on which time is what this says.
     pub async fn at_time(clock: fn() -> Duration) -> Self {
-        let settings = Settings { embedded: true, clock, ..Settings::default() };
-        Self::with(Arc::new(Nothing::default()), settings).await
+        Self::with(Arc::new(Calls::default()), Settings { clock: Clock::single(clock), ..settings() }).await
     }
 
     pub async fn with(outside: Arc<dyn Outside>, settings: Settings) -> Self {
-        let api = Embedded::start().await.unwrap();
-        let client = api.client();
-        let kubelet = Kubelet::start(client.clone());
-        let mut stage = Self { client, kubelet, running: None, outside, settings, _api: api };
+        let client = embedded_api().await;
+        let kubelet = kubelet(&client);
+        let mut stage = Self { client, kubelet, running: None, outside, settings };
         for crd in api::KINDS.iter().map(|kind| kind.crd()).chain(gateway::crds()) {
             stage.apply(&crd).await;
         }
@@ -59,10 +88,43 @@ impl Stage {
 
     /// Starts the controllers.
     pub fn run(&mut self) {
+        self.run_with(self.client.clone());
+    }
+
+    fn run_with(&mut self, client: Client) {
         let (stop, stopped) = watch::channel(false);
-        let running =
-            controllers::run(self.client.clone(), self.settings.clone(), Arc::clone(&self.outside), stopped);
+        let running = controllers::run(client, self.settings.clone(), Arc::clone(&self.outside), stopped);
         self.running = Some((stop, tokio::spawn(running)));
+    }
+
+    /// Starts the controllers anew, on an API that refuses them these requests (method, path and query) as long as the
+    /// returned switch is on.
+    pub async fn refuse(
+        &mut self,
+        refused: impl Fn(&Method, &str) -> bool + Send + Sync + 'static,
+    ) -> Arc<AtomicBool> {
+        self.kill().await;
+        let (inner, switch) = (self.client.clone(), Arc::new(AtomicBool::new(true)));
+        let is_on = Arc::clone(&switch);
+        let refusing = service_fn(move |request: Request<Body>| {
+            let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
+            let says_no = is_on.load(SeqCst) && refused(request.method(), &path);
+            let inner = inner.clone();
+            async move {
+                if !says_no {
+                    return inner.send(request).await;
+                }
+                let status = serde_json::json!({
+                    "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 422, "reason": "Invalid",
+                    "message": "not this one",
+                });
+                let mut answer = Response::new(Body::from(status.to_string().into_bytes()));
+                *answer.status_mut() = StatusCode::UNPROCESSABLE_ENTITY;
+                Ok(answer)
+            }
+        });
+        self.run_with(Client::new(refusing, "default"));
+        switch
     }
 
     /// Starts a gateway that takes routes up.
@@ -78,6 +140,18 @@ impl Stage {
         tokio::spawn(async move {
             gateway::Gateway::new(gateway::Settings::default()).run(client, std::future::pending()).await;
         });
+    }
+
+    /// What is left to do to adopt the one object of a kind.
+    pub async fn adoption(&self, kind: &str) -> Vec<Step> {
+        let adoptable = kind::named(kind).unwrap().adoptable.unwrap();
+        let found = adoptable(self.client.clone(), "default".to_owned()).await.unwrap();
+        found.into_iter().next().unwrap().steps.unwrap()
+    }
+
+    /// Carries a step of an adoption out.
+    pub async fn adopt(&self, step: &Step) {
+        adopt::carry_out(&self.client, "default", step).await.unwrap();
     }
 
     /// Ends the controllers wherever they are.
@@ -101,7 +175,7 @@ impl Stage {
         let (group, version) = object["apiVersion"].as_str().unwrap().split_once('/').unwrap_or(("", "v1"));
         let kind = object["kind"].as_str().unwrap();
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-        if matches!(kind, "CustomResourceDefinition" | "GatewayClass") {
+        if matches!(kind, "CustomResourceDefinition" | "GatewayClass" | "Node") {
             return Api::all_with(self.client.clone(), &resource);
         }
         Api::namespaced_with(self.client.clone(), "default", &resource)
@@ -112,9 +186,12 @@ impl Stage {
             "LeaderWorkerSet" => "leaderworkerset.x-k8s.io/v1",
             "ModelServing" => "workload.serving.volcano.sh/v1alpha1",
             "ModelDeployment" => "segue.dev/v1alpha1",
-            "HTTPRoute" | "Gateway" => "gateway.networking.k8s.io/v1",
+            "RayCluster" | "RayService" => "ray.io/v1",
+            "HTTPRoute" | "GRPCRoute" | "Gateway" => "gateway.networking.k8s.io/v1",
+            "Role" | "RoleBinding" => "rbac.authorization.k8s.io/v1",
             "ControllerRevision" => "apps/v1",
             "Event" => "events.k8s.io/v1",
+            "Note" => "test.segue.dev/v1",
             "PodDisruptionBudget" => "policy/v1",
             "PodGroup" => "scheduling.volcano.sh/v1beta1",
             _ => "v1",
@@ -177,7 +254,7 @@ impl Stage {
         api.replace_status(&pod.name_any(), &kube::api::PostParams::default(), &pod).await.unwrap();
     }
 
-    /// How often looks of a controller have failed so.
+    /// How often passes of a controller have failed so.
     pub fn failures(&self, controller: &str, category: &str) -> u64 {
         self.counted(&format!(
             "segue_reconcile_errors_total{{controller=\"{controller}\",category=\"{category}\"}} "
@@ -189,10 +266,13 @@ impl Stage {
         self.counted(&format!("segue_api_writes_total{{verb=\"{verb}\",kind=\"{kind}\"}} "))
     }
 
+    /// The metrics of the controllers, also of those that are started anew.
+    pub fn metrics(&self) -> Metrics {
+        self.settings.metrics.clone()
+    }
+
     fn counted(&self, name: &str) -> u64 {
-        let text = self.settings.metrics.text();
-        let line = text.lines().find_map(|line| line.strip_prefix(name));
-        line.map_or(0, |count| count.parse().unwrap())
+        counted(&self.settings.metrics, name)
     }
 
     /// The newest version of anything.
@@ -202,7 +282,8 @@ impl Stage {
         list.metadata.resource_version.unwrap().parse().unwrap()
     }
 
-    /// Returns when nothing was written between two looks that are far apart for a machine.
+    /// Returns when nothing was written for 300 ms. Time is virtual: it passes only while no task can run, so what is not
+    /// written by then waits for a timer.
     pub async fn quiet(&self) {
         let mut before = self.revision().await;
         loop {
@@ -226,6 +307,8 @@ impl Stage {
             ("workload.serving.volcano.sh/v1alpha1", "ModelServing"),
             ("segue.dev/v1alpha1", "ModelDeployment"),
             ("gateway.networking.k8s.io/v1", "HTTPRoute"),
+            ("ray.io/v1", "RayService"),
+            ("ray.io/v1", "RayCluster"),
         ];
         let mut changed = Vec::new();
         for (version_of, kind) in kinds {
@@ -287,13 +370,13 @@ impl Stage {
         conditions.into_iter().find(|condition| condition["type"] == ty && condition["status"] == "True")
     }
 
-    /// Looks again and again until there is an answer.
+    /// Reads again and again until there is an answer.
     pub async fn eventually<T, F: Future<Output = Option<T>>>(
         &self,
         what: &str,
         mut look: impl FnMut() -> F,
     ) -> T {
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(90);
+        let deadline = tokio::time::Instant::now() + Duration::from_mins(10);
         loop {
             if let Some(answer) = look().await {
                 return answer;
@@ -302,6 +385,17 @@ impl Stage {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
+}
+
+/// How many passes of a controller have ended.
+pub fn passes(metrics: &Metrics, controller: &str) -> u64 {
+    counted(metrics, &format!("segue_reconcile_duration_seconds_count{{controller=\"{controller}\"}} "))
+}
+
+fn counted(metrics: &Metrics, name: &str) -> u64 {
+    let text = metrics.text();
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.map_or(0, |count| count.parse().unwrap())
 }
 
 pub struct Record {

@@ -1,4 +1,4 @@
-//! Bodies on their way: counted, and known to have ended or not.
+//! Bodies in transit: counted, and known to have ended or not.
 use std::{
     pin::Pin,
     sync::{
@@ -13,12 +13,12 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use crate::{
-    counters::{Cause, Tally},
-    live::Visit,
+    counters::{Cause, Counters},
     pool::{Connection, Error},
+    router::InFlight,
 };
 
-/// What came of a request's body: told to the tallies when the answer ends.
+/// What came of a request's body: counted when the answer ends.
 #[derive(Debug, Default)]
 pub struct Upload {
     bytes: AtomicU64,
@@ -33,12 +33,12 @@ impl Upload {
 }
 
 /// The body of a request.
-pub struct Received {
+pub struct RequestBody {
     body: Incoming,
     upload: Arc<Upload>,
 }
 
-impl Received {
+impl RequestBody {
     pub fn new(body: Incoming) -> Self {
         Self { body, upload: Arc::default() }
     }
@@ -48,7 +48,7 @@ impl Received {
     }
 }
 
-impl Body for Received {
+impl Body for RequestBody {
     type Data = Bytes;
     type Error = Error;
 
@@ -77,33 +77,38 @@ impl Body for Received {
     }
 }
 
-/// The body of an answer. Its visit ends with it; its connection waits for the next request if it ended well.
-pub struct Measured {
+/// The body of an answer. Its request ends with it; its connection is kept for the next request if it ended well.
+pub struct ResponseBody {
     body: Incoming,
-    way: Option<(Visit, Connection)>,
+    sender: Option<(InFlight, Option<Connection>)>,
     upload: Arc<Upload>,
     sent: u64,
 }
 
-impl Measured {
-    pub fn new(body: Incoming, visit: Visit, connection: Connection, upload: Arc<Upload>) -> Self {
-        Self { body, way: Some((visit, connection)), upload, sent: 0 }
+impl ResponseBody {
+    pub fn new(
+        body: Incoming,
+        in_flight: InFlight,
+        connection: Option<Connection>,
+        upload: Arc<Upload>,
+    ) -> Self {
+        Self { body, sender: Some((in_flight, connection)), upload, sent: 0 }
     }
 
     fn end(&mut self, how: End) {
-        let Some((visit, connection)) = self.way.take() else { return };
+        let Some((in_flight, connection)) = self.sender.take() else { return };
         let received = self.upload.bytes.load(Relaxed);
-        visit.tell(|tally| {
-            tally.received(received);
-            tally.sent(self.sent);
+        in_flight.record(|counters| {
+            counters.received(received);
+            counters.sent(self.sent);
             match how {
                 End::Whole => {}
-                End::Broken => tally.failed(Cause::Truncated),
-                End::GivenUp => Tally::cancelled(tally),
+                End::Broken => counters.failed(Cause::Truncated),
+                End::Cancelled => Counters::cancelled(counters),
             }
         });
-        if how == End::Whole {
-            visit.endpoint.keep(connection);
+        if let (End::Whole, Some(connection)) = (how, connection) {
+            in_flight.endpoint.keep(connection);
         }
     }
 }
@@ -112,10 +117,10 @@ impl Measured {
 enum End {
     Whole,
     Broken,
-    GivenUp,
+    Cancelled,
 }
 
-impl Body for Measured {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = Error;
 
@@ -125,6 +130,8 @@ impl Body for Measured {
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
         match &frame {
+            // Nothing follows the trailers, and not every client asks whether something does.
+            Some(Ok(frame)) if frame.is_trailers() => self.end(End::Whole),
             Some(Ok(frame)) => self.sent += frame.data_ref().map_or(0, |data| data.remaining() as u64),
             Some(Err(_)) => self.end(End::Broken),
             None => self.end(End::Whole),
@@ -141,10 +148,10 @@ impl Body for Measured {
     }
 }
 
-impl Drop for Measured {
+impl Drop for ResponseBody {
     /// A body of known length is not asked again after its last byte, so its end is seen here.
     fn drop(&mut self) {
-        let how = if self.body.is_end_stream() { End::Whole } else { End::GivenUp };
+        let how = if self.body.is_end_stream() { End::Whole } else { End::Cancelled };
         self.end(how);
     }
 }

@@ -6,7 +6,7 @@ use http::{
     header::{self, Entry},
 };
 
-use crate::kinds::HeaderChange;
+use crate::{kinds::HeaderChange, routes::Rewrite};
 
 /// Those that mean one connection only (RFC 9110, 7.6.1), besides those that `Connection` names.
 const HOP_BY_HOP: [HeaderName; 7] = [
@@ -28,17 +28,62 @@ pub fn wants_upgrade(headers: &HeaderMap) -> bool {
         && tokens(headers).any(|token| token.eq_ignore_ascii_case(header::UPGRADE.as_str()))
 }
 
-/// Makes the request of a client one of ours.
-pub fn to_server<B>(request: &mut Request<B>, client: SocketAddr, upgrade: bool) {
+/// Makes the request of a client one of ours, of no version yet: the host is in `Host`, the rest of the URI in its path.
+pub fn to_server<B>(request: &mut Request<B>, upgrade: bool) {
+    let authority = request.uri().authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
     let path = request.uri().path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
     if let Ok(origin) = path.parse::<Uri>() {
         *request.uri_mut() = origin;
     }
-    *request.version_mut() = Version::HTTP_11;
     let headers = request.headers_mut();
+    if let Some(host) = authority {
+        headers.insert(header::HOST, host);
+    }
+    let trailers = headers.get_all(header::TE).iter().any(|value| value.as_bytes() == b"trailers");
     strip(headers, upgrade);
+    if trailers {
+        headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    }
     // The answer to it is ours to give: reading the body gives it.
     headers.remove(header::EXPECT);
+}
+
+/// Does what a URL rewrite says. What is no path or host is left as it is.
+pub fn rewrite<B>(request: &mut Request<B>, rewrite: &Rewrite) {
+    if let Ok(target) = rewrite.target(request.uri()).parse::<Uri>() {
+        *request.uri_mut() = target;
+    }
+    if let Some(host) = rewrite.host.as_ref().and_then(|host| HeaderValue::from_str(host).ok()) {
+        request.headers_mut().insert(header::HOST, host);
+    }
+}
+
+/// Writes the request for a server of HTTP/1.1, or of HTTP/2, which has the host in the URI.
+pub fn set_version<B>(request: &mut Request<B>, http2: bool) {
+    if http2 {
+        let host = request.headers_mut().remove(header::HOST);
+        let host = host.as_ref().and_then(|host| host.to_str().ok()).unwrap_or("localhost");
+        let absolute = format!("http://{host}{}", request.uri());
+        if let Ok(absolute) = absolute.parse::<Uri>() {
+            *request.uri_mut() = absolute;
+        }
+        *request.version_mut() = Version::HTTP_2;
+        return;
+    }
+    *request.version_mut() = Version::HTTP_11;
+    let headers = request.headers_mut();
+    headers.remove(header::TE);
+    // HTTP/2 may send each pair as a header of its own (RFC 9113, 8.2.3).
+    let pairs: Vec<&[u8]> = headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if pairs.len() > 1
+        && let Ok(cookie) = HeaderValue::from_bytes(&pairs.join(&b"; "[..]))
+    {
+        headers.insert(header::COOKIE, cookie);
+    }
+}
+
+/// Says for whom the request was forwarded.
+pub fn forwarded(headers: &mut HeaderMap, client: SocketAddr) {
     if let Ok(value) = HeaderValue::from_str(&forwarded_for(headers, client)) {
         headers.insert(FORWARDED_FOR, value);
     }
@@ -114,12 +159,43 @@ mod tests {
             .header("x-stays", "1")
             .body(())
             .unwrap();
-        to_server(&mut request, "127.0.0.9:1".parse().unwrap(), false);
+        to_server(&mut request, false);
+        forwarded(request.headers_mut(), "127.0.0.9:1".parse().unwrap());
         assert_eq!(request.uri(), "/path?q=1");
         let mut left: Vec<_> = request.headers().keys().map(HeaderName::as_str).collect();
         left.sort_unstable();
         assert_eq!(left, ["host", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-stays"]);
         assert_eq!(request.headers()["x-forwarded-for"], "10.0.0.1, 127.0.0.9");
+    }
+
+    #[test]
+    fn a_request_of_http2_becomes_one_of_http1_and_the_other_way_round() {
+        let mut request = Request::builder()
+            .uri("http://host:1/path?q=1")
+            .version(Version::HTTP_2)
+            .header("cookie", "a=1")
+            .header("cookie", "b=2")
+            .header("te", "trailers")
+            .body(())
+            .unwrap();
+        to_server(&mut request, false);
+        let mut old = request.clone();
+        set_version(&mut old, false);
+        assert_eq!((old.uri().to_string(), old.version()), ("/path?q=1".to_owned(), Version::HTTP_11));
+        assert_eq!(
+            (&old.headers()["host"], &old.headers()["cookie"]),
+            (&"host:1".parse().unwrap(), &"a=1; b=2".parse().unwrap())
+        );
+        assert!(!old.headers().contains_key("te"), "it is of one connection");
+        set_version(&mut request, true);
+        assert_eq!(
+            (request.uri().to_string(), request.version()),
+            ("http://host:1/path?q=1".to_owned(), Version::HTTP_2)
+        );
+        assert_eq!(
+            (request.headers().contains_key("host"), &request.headers()["te"]),
+            (false, &"trailers".parse().unwrap())
+        );
     }
 
     #[test]

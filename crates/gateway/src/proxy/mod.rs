@@ -8,17 +8,17 @@ mod headers;
 use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use http_body_util::{BodyExt, Full};
 use hyper::{body::Incoming, upgrade::OnUpgrade};
 use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, timeout_at};
 
-use self::body::{Measured, Received, Upload};
+use self::body::{RequestBody, ResponseBody, Upload};
 use crate::{
-    counters::Cause,
-    live::{Live, Miss, Visit},
-    pool::{Body, Limits, Unanswered},
+    counters::{Cause, Flow},
+    pool::{Body, Connection, SendError, Timeouts},
+    router::{InFlight, NotRouted, Router},
     routes::{Head, Rule},
     settings::Settings,
 };
@@ -26,12 +26,21 @@ use crate::{
 /// In every answer that is the gateway's own: what went wrong, in one word.
 pub const REASON: &str = "x-segue-reason";
 
-/// Answers the requests that come in at one site.
+/// What a request was sent to.
+#[derive(Debug, Clone, Copy)]
+pub enum Frontend {
+    /// A listener of a Gateway: the rules of its routes decide.
+    Gateway(SocketAddr),
+    /// The cluster address of a Service: requests reach its endpoints as the client sent them.
+    Service(SocketAddr),
+}
+
+/// Answers the requests that come in at one address and port.
 #[derive(Debug, Clone)]
 pub struct Proxy {
-    pub live: Arc<Live>,
+    pub router: Arc<Router>,
     pub settings: Arc<Settings>,
-    pub site: SocketAddr,
+    pub frontend: Frontend,
 }
 
 impl Proxy {
@@ -41,26 +50,51 @@ impl Proxy {
         client: SocketAddr,
         mut request: Request<Incoming>,
     ) -> Result<Response<Body>, Infallible> {
-        let (rule, visit) = match self.live.choose(self.site, &Head::of(&request)) {
+        let (rule, in_flight) = match self.choose(&request) {
             Ok(chosen) => chosen,
-            Err(Miss::NoRule) => return Ok(own(StatusCode::NOT_FOUND, "no-route")),
-            Err(Miss::Failed(cause)) => return Ok(failure(cause)),
+            Err(NotRouted::NoRule) => return Ok(gateway_response(StatusCode::NOT_FOUND, "no-route")),
+            Err(NotRouted::Redirect(rule)) => return Ok(redirect(&rule, &request, self.frontend)),
+            Err(NotRouted::Failed(cause)) => return Ok(failure(cause)),
         };
-        let upgrade = headers::wants_upgrade(request.headers()).then(|| hyper::upgrade::on(&mut request));
-        headers::to_server(&mut request, client, upgrade.is_some());
-        headers::change(request.headers_mut(), &rule.request_headers);
+        let upgrades = !in_flight.http2 && headers::wants_upgrade(request.headers());
+        let upgrade = upgrades.then(|| hyper::upgrade::on(&mut request));
+        headers::to_server(&mut request, upgrade.is_some());
+        if let Some(rule) = &rule {
+            headers::forwarded(request.headers_mut(), client);
+            headers::change(request.headers_mut(), &rule.request_headers);
+            if let Some(rewrite) = &rule.rewrite {
+                headers::rewrite(&mut request, rewrite);
+            }
+        }
+        headers::set_version(&mut request, in_flight.http2);
         let (head, body) = request.into_parts();
-        let received = Received::new(body);
+        let received = RequestBody::new(body);
         let upload = received.upload();
         let request = Request::from_parts(head, received.boxed_unsync());
 
-        match self.send(request, visit, &upload, rule.timeout).await {
-            Ok((response, visit, connection)) => {
-                visit.tell(|tally| tally.answered(response.status()));
-                let answer = Answer { response, visit, connection, upload };
-                Ok(answer.pass_on(&rule, upgrade))
+        match self.send(request, in_flight, &upload, rule.as_ref().and_then(|rule| rule.timeout)).await {
+            Ok((response, in_flight, connection)) => {
+                in_flight.record(|counters| counters.answered(response.status()));
+                let answer = Answer { response, in_flight, connection, upload };
+                Ok(answer.pass_on(rule.as_deref(), upgrade))
             }
             Err(cause) => Ok(failure(cause)),
+        }
+    }
+
+    fn choose(&self, request: &Request<Incoming>) -> Result<(Option<Arc<Rule>>, InFlight), NotRouted> {
+        match self.frontend {
+            Frontend::Gateway(listener) => {
+                let (rule, in_flight) = self.router.choose(listener, &Head::of(request))?;
+                Ok((Some(rule), in_flight))
+            }
+            Frontend::Service(service) => {
+                let in_flight = self.router.choose_in_service(service, Flow::Request);
+                let mut in_flight = in_flight.ok_or(NotRouted::Failed(Cause::NoEndpoint))?;
+                // The server gets what the client speaks.
+                in_flight.http2 = request.version() == Version::HTTP_2;
+                Ok((None, in_flight))
+            }
         }
     }
 
@@ -68,53 +102,60 @@ impl Proxy {
     async fn send(
         &self,
         mut request: Request<Body>,
-        mut visit: Visit,
+        mut in_flight: InFlight,
         upload: &Upload,
         limit: Option<Duration>,
-    ) -> Result<(Response<Incoming>, Visit, crate::pool::Connection), Cause> {
-        let limits = Limits { connect: self.settings.connect, idle: self.settings.idle };
+    ) -> Result<(Response<Incoming>, InFlight, Option<Connection>), Cause> {
+        let timeouts = Timeouts { connect: self.settings.connect, idle: self.settings.idle };
         let mut retries = self.settings.retries;
         let deadline = limit.map(|limit| Instant::now() + limit);
-        // Counts for the visit when this future is dropped too: by a client that went away.
-        let mut guard = Unfinished(None);
+        // Also counts when this future is dropped, by a client that went away.
+        let mut guard = Unanswered(None);
         loop {
-            let endpoint = Arc::clone(&visit.endpoint);
-            let visiting = guard.0.insert(visit);
-            let sending = endpoint.pool.send(endpoint.address, request, limits);
+            let (endpoint, http2) = (Arc::clone(&in_flight.endpoint), in_flight.http2);
+            let waiting = guard.0.insert(in_flight);
+            let sending = async {
+                let (pool, address) = (&endpoint.pool, endpoint.address);
+                if http2 {
+                    return Ok((pool.send_stream(address, request, timeouts).await?, None));
+                }
+                let (response, connection) = pool.send(address, request, timeouts).await?;
+                Ok((response, Some(connection)))
+            };
             let sent = match deadline {
                 Some(deadline) => timeout_at(deadline, sending).await,
                 None => Ok(sending.await),
             };
             let Ok(sent) = sent else {
-                visiting.tell(|tally| tally.failed(Cause::TimedOut));
+                waiting.record(|counters| counters.failed(Cause::TimedOut));
                 guard.0 = None;
                 return Err(Cause::TimedOut);
             };
             match sent {
                 Ok((response, connection)) => {
                     endpoint.refused(false);
-                    let visit = guard.0.take().ok_or(Cause::Reset)?;
-                    return Ok((response, visit, connection));
+                    let in_flight = guard.0.take().ok_or(Cause::Reset)?;
+                    return Ok((response, in_flight, connection));
                 }
-                // Dropped as it is, the visit counts as given up.
-                Err(Unanswered::Lost) if upload.is_broken() => return Err(Cause::Reset),
-                Err(Unanswered::Lost) => {
-                    visiting.tell(|tally| tally.failed(Cause::Reset));
+                // Dropped as it is, the request counts as cancelled.
+                Err(SendError::Lost) if upload.is_broken() => return Err(Cause::Reset),
+                Err(SendError::Lost) => {
+                    waiting.record(|counters| counters.failed(Cause::Reset));
                     guard.0 = None;
                     return Err(Cause::Reset);
                 }
-                Err(Unanswered::Unsent(unsent)) => {
+                Err(SendError::NotSent(not_sent)) => {
                     endpoint.refused(true);
                     let refused = guard.0.take().ok_or(Cause::Refused)?;
-                    let next = if retries > 0 { self.live.elsewhere(refused) } else { Err(refused) };
+                    let next = if retries > 0 { self.router.choose_another(refused) } else { Err(refused) };
                     match next {
                         Ok(next) => {
                             retries -= 1;
-                            visit = next;
-                            request = *unsent;
+                            in_flight = next;
+                            request = *not_sent;
                         }
                         Err(refused) => {
-                            refused.tell(|tally| tally.failed(Cause::Refused));
+                            refused.record(|counters| counters.failed(Cause::Refused));
                             return Err(Cause::Refused);
                         }
                     }
@@ -124,52 +165,68 @@ impl Proxy {
     }
 }
 
-/// A visit without an answer. Dropped with one inside, somebody gave up.
-struct Unfinished(Option<Visit>);
+/// A request without an answer. Dropped with a request inside, the client gave up.
+struct Unanswered(Option<InFlight>);
 
-impl Drop for Unfinished {
+impl Drop for Unanswered {
     fn drop(&mut self) {
-        if let Some(visit) = &self.0 {
-            visit.tell(crate::counters::Tally::cancelled);
+        if let Some(in_flight) = &self.0 {
+            in_flight.record(crate::counters::Counters::cancelled);
         }
     }
 }
 
 struct Answer {
     response: Response<Incoming>,
-    visit: Visit,
-    connection: crate::pool::Connection,
+    in_flight: InFlight,
+    connection: Option<Connection>,
     upload: Arc<Upload>,
 }
 
 impl Answer {
-    fn pass_on(mut self, rule: &Rule, upgrade: Option<OnUpgrade>) -> Response<Body> {
+    fn pass_on(mut self, rule: Option<&Rule>, upgrade: Option<OnUpgrade>) -> Response<Body> {
         let switching = self.response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        *self.response.version_mut() = Version::HTTP_11;
         headers::to_client(self.response.headers_mut(), switching);
-        headers::change(self.response.headers_mut(), &rule.response_headers);
+        if let Some(rule) = rule {
+            headers::change(self.response.headers_mut(), &rule.response_headers);
+        }
         if let (true, Some(client)) = (switching, upgrade) {
             let server = hyper::upgrade::on(&mut self.response);
             let (head, _) = self.response.into_parts();
-            tokio::spawn(tunnel(client, server, self.visit));
+            tokio::spawn(tunnel(client, server, self.in_flight));
             return Response::from_parts(head, empty());
         }
         let (head, body) = self.response.into_parts();
-        let body = Measured::new(body, self.visit, self.connection, self.upload);
+        let body = ResponseBody::new(body, self.in_flight, self.connection, self.upload);
         Response::from_parts(head, body.boxed_unsync())
     }
 }
 
 /// After a switch of protocols: bytes, until both sides have ended.
-async fn tunnel(client: OnUpgrade, server: OnUpgrade, visit: Visit) {
+async fn tunnel(client: OnUpgrade, server: OnUpgrade, in_flight: InFlight) {
     if let (Ok(client), Ok(server)) = tokio::join!(client, server) {
         let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
         if let Ok((up, down)) = tokio::io::copy_bidirectional(&mut client, &mut server).await {
-            visit.tell(|tally| {
-                tally.received(up);
-                tally.sent(down);
+            in_flight.record(|counters| {
+                counters.received(up);
+                counters.sent(down);
             });
         }
     }
+}
+
+fn redirect(rule: &Rule, request: &Request<Incoming>, frontend: Frontend) -> Response<Body> {
+    let mut response = Response::new(empty());
+    if let (Some(redirect), Frontend::Gateway(listener)) = (&rule.redirect, frontend) {
+        let location = redirect.location(&Head::of(request).host(), listener.port(), request.uri());
+        *response.status_mut() = StatusCode::from_u16(redirect.status).unwrap_or(StatusCode::FOUND);
+        if let Ok(location) = HeaderValue::from_str(&location) {
+            response.headers_mut().insert(header::LOCATION, location);
+        }
+    }
+    headers::change(response.headers_mut(), &rule.response_headers);
+    response
 }
 
 fn failure(cause: Cause) -> Response<Body> {
@@ -179,10 +236,10 @@ fn failure(cause: Cause) -> Response<Body> {
         Cause::TimedOut => StatusCode::GATEWAY_TIMEOUT,
         Cause::Refused | Cause::Reset | Cause::Truncated => StatusCode::BAD_GATEWAY,
     };
-    own(status, cause.word())
+    gateway_response(status, cause.word())
 }
 
-fn own(status: StatusCode, reason: &'static str) -> Response<Body> {
+fn gateway_response(status: StatusCode, reason: &'static str) -> Response<Body> {
     let text = Full::new(Bytes::from_static(reason.as_bytes())).map_err(|never| match never {});
     let mut response = Response::new(text.boxed_unsync());
     *response.status_mut() = status;

@@ -7,9 +7,9 @@ use std::{
 use kube::core::DynamicObject;
 
 use crate::{
+    cache::{Name, spec},
     kinds::GatewaySpec,
     settings::Settings,
-    world::{Name, spec},
 };
 
 /// The address of each Gateway, or why it has none. An address once written to a status stays: clients know it.

@@ -1,73 +1,85 @@
-//! The whole way: every object to one plan, with a verdict for each.
+//! Every object of the cache to one config, with the conditions of each.
 use std::collections::BTreeMap;
 
 use kube::core::DynamicObject;
+use serde_json::from_value;
 
 use super::{
-    Entry, Listener, Plan,
+    Config, Entry, Listener,
     addresses::addresses,
-    attach::{Ours, attach},
-    endpoints,
+    attachment::{OwnGateway, attach},
+    conditions::{Condition, GatewayStatus, ParentStatus, RouteStatus, Statuses},
+    endpoints, grpc,
     hosts::Host,
     rules,
-    verdict::{Condition, GatewayVerdict, ParentVerdict, RouteVerdict, Verdicts},
 };
 use crate::{
+    cache::{Cache, Kind, Name, generation, spec},
     kinds::{ClassSpec, GROUP, GatewaySpec, ParentRef, RouteSpec},
     settings::Settings,
-    world::{Kind, Name, World, generation, spec},
 };
 
-/// What is to be served, and what is to be said about it once it is.
+/// What is to be served, and the conditions to be written once it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Compiled {
-    pub plan: Plan,
-    pub verdicts: Verdicts,
+    pub config: Config,
+    pub statuses: Statuses,
 }
 
-pub fn compile(world: &World, settings: &Settings) -> Compiled {
-    let classes: BTreeMap<Name, i64> = world
-        .all(Kind::Class)
+pub fn compile(cache: &Cache, settings: &Settings) -> Compiled {
+    let classes: BTreeMap<Name, i64> = cache
+        .all(Kind::GatewayClass)
         .iter()
         .filter(|(_, class)| spec::<ClassSpec>(class).controller_name == settings.controller)
         .map(|(name, class)| (name.clone(), generation(class)))
         .collect();
-    let mut gateways = ours(world, &classes, settings);
-    let mut plan = Plan { ready: endpoints::ready(world), doors: endpoints::doors(world), ..Plan::default() };
+    let mut gateways = ours(cache, &classes, settings);
+    let mut config = Config {
+        ready: endpoints::ready(cache),
+        cluster_addresses: endpoints::cluster_addresses(cache),
+        http2: endpoints::http2(cache),
+        ..Config::default()
+    };
     for gateway in gateways.values() {
-        for (listener, verdict) in gateway.spec.listeners.iter().zip(&gateway.listeners) {
-            if let Some(site) = verdict.site {
+        for (listener, status) in gateway.spec.listeners.iter().zip(&gateway.listeners) {
+            if let Some(frontend) = status.frontend {
                 let host = Host::parse(listener.hostname.as_deref());
-                plan.sites.entry(site).or_default().listeners.push(Listener { host, entries: vec![] });
+                config
+                    .frontends
+                    .entry(frontend)
+                    .or_default()
+                    .listeners
+                    .push(Listener { host, entries: vec![] });
             }
         }
     }
-    let mut verdicts = Verdicts { classes, ..Verdicts::default() };
-    for (name, object) in world.all(Kind::HttpRoute) {
-        let verdict = http_route(name, object, world, &mut gateways, &mut plan);
-        verdicts.http_routes.insert(name.clone(), verdict);
+    let mut statuses = Statuses { classes, ..Statuses::default() };
+    for (name, object) in cache.all(Kind::HttpRoute) {
+        let status = route(Kind::HttpRoute, name, object, cache, &mut gateways, &mut config);
+        statuses.http_routes.insert(name.clone(), status);
     }
-    for (name, object) in world.all(Kind::GrpcRoute) {
-        verdicts.grpc_routes.insert(name.clone(), grpc_route(name, object, &gateways));
+    for (name, object) in cache.all(Kind::GrpcRoute) {
+        let status = route(Kind::GrpcRoute, name, object, cache, &mut gateways, &mut config);
+        statuses.grpc_routes.insert(name.clone(), status);
     }
-    for site in plan.sites.values_mut() {
-        site.sort();
+    for frontend in config.frontends.values_mut() {
+        frontend.sort();
     }
-    verdicts.gateways = gateways
+    statuses.gateways = gateways
         .into_iter()
         .map(|(name, gateway)| {
-            let Ours { generation, address, listeners, .. } = gateway;
-            (name, GatewayVerdict { generation, address, listeners })
+            let OwnGateway { generation, address, listeners, .. } = gateway;
+            (name, GatewayStatus { generation, address, listeners })
         })
         .collect();
-    Compiled { plan, verdicts }
+    Compiled { config, statuses }
 }
 
-fn ours(world: &World, classes: &BTreeMap<Name, i64>, settings: &Settings) -> BTreeMap<Name, Ours> {
+fn ours(cache: &Cache, classes: &BTreeMap<Name, i64>, settings: &Settings) -> BTreeMap<Name, OwnGateway> {
     let of_our_class = |object: &DynamicObject| {
         classes.contains_key(&Name::new("", &spec::<GatewaySpec>(object).gateway_class_name))
     };
-    let found: Vec<(&Name, &DynamicObject)> = world
+    let found: Vec<(&Name, &DynamicObject)> = cache
         .all(Kind::Gateway)
         .iter()
         .map(|(name, object)| (name, object.as_ref()))
@@ -78,7 +90,7 @@ fn ours(world: &World, classes: &BTreeMap<Name, i64>, settings: &Settings) -> BT
         .into_iter()
         .filter_map(|(name, object)| {
             let address = addresses.remove(name)?;
-            Some((name.clone(), Ours::new(name, object, address)))
+            Some((name.clone(), OwnGateway::new(name, object, address)))
         })
         .collect()
 }
@@ -87,7 +99,7 @@ fn ours(world: &World, classes: &BTreeMap<Name, i64>, settings: &Settings) -> BT
 fn parents<'a>(
     route: &'a RouteSpec,
     namespace: &'a str,
-    gateways: &'a BTreeMap<Name, Ours>,
+    gateways: &'a BTreeMap<Name, OwnGateway>,
 ) -> impl Iterator<Item = (&'a serde_json::Value, ParentRef, Name)> {
     route.parent_refs.iter().filter_map(move |value| {
         let parent: ParentRef = serde::Deserialize::deserialize(value).ok()?;
@@ -98,52 +110,59 @@ fn parents<'a>(
     })
 }
 
-fn http_route(
+fn route(
+    kind: Kind,
     name: &Name,
     object: &DynamicObject,
-    world: &World,
-    gateways: &mut BTreeMap<Name, Ours>,
-    plan: &mut Plan,
-) -> RouteVerdict {
-    let route: RouteSpec = spec(object);
+    cache: &Cache,
+    gateways: &mut BTreeMap<Name, OwnGateway>,
+    config: &mut Config,
+) -> RouteStatus {
+    let route: RouteSpec = match kind {
+        Kind::GrpcRoute => from_value(grpc::as_http(&object.data["spec"])).unwrap_or_default(),
+        _ => spec(object),
+    };
     let wanted: Vec<_> = parents(&route, &name.namespace, gateways)
         .map(|(value, parent, gateway)| (value.clone(), parent, gateway))
         .collect();
-    let mut verdict = RouteVerdict { generation: generation(object), parents: Vec::new() };
+    let mut status = RouteStatus { generation: generation(object), parents: Vec::new() };
     if wanted.is_empty() {
-        return verdict;
+        return status;
     }
-    plan.generations.insert(name.clone(), verdict.generation);
-    let read = rules::read(name, &route, world);
-    let first_rule = plan.rules.len();
+    if kind == Kind::HttpRoute {
+        config.generations.insert(name.clone(), status.generation);
+    }
+    let read = rules::read(kind, name, &route, cache);
+    let first_rule = config.rules.len();
     if let Ok(read) = &read {
-        plan.rules.extend(read.rules.iter().map(|(rule, _)| rule.clone()));
+        config.rules.extend(read.rules.iter().map(|(rule, _)| rule.clone()));
     }
     let created =
         object.metadata.creation_timestamp.as_ref().map(|time| time.0.to_string()).unwrap_or_default();
-    let seniority = (created, name.to_string());
+    let age = (created, name.to_string());
     for (value, parent, gateway) in wanted {
         let Some(gateway) = gateways.get_mut(&gateway) else { continue };
-        let attached = attach(gateway, &parent, name, &route.hostnames, world);
+        let attached = attach(gateway, &parent, kind, name, &route.hostnames, cache);
         let (accepted, resolved) = match (attached, &read) {
             (Err(no), Ok(read)) => (no, read.resolved.clone()),
             (Err(no), Err(_)) => (no, Condition::yes("ResolvedRefs", "ResolvedRefs", "")),
             (Ok(_), Err(why)) => (
                 Condition::no("Accepted", "UnsupportedValue", why.clone()),
-                Condition::yes("ResolvedRefs", "ResolvedRefs", "not looked at: the route is refused"),
+                Condition::yes("ResolvedRefs", "ResolvedRefs", "not checked: the route is refused"),
             ),
             (Ok(places), Ok(read)) => {
                 for (place, hosts) in places {
                     gateway.listeners[place].attached += 1;
-                    let Some(site) = gateway.listeners[place].site else { continue };
-                    let listener = listener_of(plan, site, gateway.spec.listeners[place].hostname.as_deref());
+                    let Some(frontend) = gateway.listeners[place].frontend else { continue };
+                    let listener =
+                        listener_of(config, frontend, gateway.spec.listeners[place].hostname.as_deref());
                     let Some(listener) = listener else { continue };
                     for host in hosts {
                         for (offset, (_, matches)) in read.rules.iter().enumerate() {
                             listener.entries.extend(matches.iter().map(|matching| Entry {
                                 host: host.clone(),
                                 matching: matching.clone(),
-                                seniority: seniority.clone(),
+                                age: age.clone(),
                                 rule: first_rule + offset,
                             }));
                         }
@@ -152,33 +171,16 @@ fn http_route(
                 (Condition::yes("Accepted", "Accepted", "the route is served"), read.resolved.clone())
             }
         };
-        verdict.parents.push(ParentVerdict { parent: value, accepted, resolved });
+        status.parents.push(ParentStatus { parent: value, accepted, resolved });
     }
-    verdict
+    status
 }
 
 fn listener_of<'a>(
-    plan: &'a mut Plan,
-    site: std::net::SocketAddr,
+    config: &'a mut Config,
+    frontend: std::net::SocketAddr,
     hostname: Option<&str>,
 ) -> Option<&'a mut Listener> {
     let host = Host::parse(hostname);
-    plan.sites.get_mut(&site)?.listeners.iter_mut().find(|listener| listener.host == host)
-}
-
-/// Refused with a sentence: a gRPC route that looks accepted and is not served would be worse.
-fn grpc_route(name: &Name, object: &DynamicObject, gateways: &BTreeMap<Name, Ours>) -> RouteVerdict {
-    let route: RouteSpec = spec(object);
-    let parents = parents(&route, &name.namespace, gateways)
-        .map(|(value, ..)| ParentVerdict {
-            parent: value.clone(),
-            accepted: Condition::no(
-                "Accepted",
-                "NotAllowedByListeners",
-                "GRPCRoutes are not supported yet: listeners take HTTPRoutes",
-            ),
-            resolved: Condition::yes("ResolvedRefs", "ResolvedRefs", "not looked at: the route is refused"),
-        })
-        .collect();
-    RouteVerdict { generation: generation(object), parents }
+    config.frontends.get_mut(&frontend)?.listeners.iter_mut().find(|listener| listener.host == host)
 }

@@ -6,23 +6,23 @@ use std::{
 
 use super::ServicePort;
 use crate::{
+    cache::{Cache, Kind, Name, fields, spec},
     kinds::{ServiceSpec, Slice},
-    world::{Kind, Name, World, fields, spec},
 };
 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// The ready endpoints of every TCP port of every Service. One that is terminating gets no new requests, ready or not.
-pub fn ready(world: &World) -> BTreeMap<ServicePort, Vec<SocketAddr>> {
+pub fn ready(cache: &Cache) -> BTreeMap<ServicePort, Vec<SocketAddr>> {
     let mut slices: BTreeMap<Name, Vec<Slice>> = BTreeMap::new();
-    for (name, object) in world.all(Kind::Slice) {
+    for (name, object) in cache.all(Kind::EndpointSlice) {
         let labels = object.metadata.labels.as_ref();
         if let Some(service) = labels.and_then(|labels| labels.get(SERVICE_NAME)) {
             slices.entry(Name::new(&name.namespace, service)).or_default().push(fields(object));
         }
     }
     let mut ready = BTreeMap::new();
-    for (name, object) in world.all(Kind::Service) {
+    for (name, object) in cache.all(Kind::Service) {
         for port in spec::<ServiceSpec>(object).ports.iter().filter(|port| is_tcp(port.protocol.as_deref())) {
             let found: BTreeSet<SocketAddr> = slices
                 .get(name)
@@ -52,18 +52,30 @@ fn of(slice: &Slice, port: Option<&str>) -> Vec<SocketAddr> {
 }
 
 /// The cluster addresses that this machine can serve. Those of a real cluster are kube-proxy's.
-pub fn doors(world: &World) -> BTreeMap<SocketAddr, ServicePort> {
-    let mut doors = BTreeMap::new();
-    for (name, object) in world.all(Kind::Service) {
+pub fn cluster_addresses(cache: &Cache) -> BTreeMap<SocketAddr, ServicePort> {
+    let mut cluster_addresses = BTreeMap::new();
+    for (name, object) in cache.all(Kind::Service) {
         let spec: ServiceSpec = spec(object);
         let address = spec.cluster_ip.as_deref().and_then(|address| address.parse::<Ipv4Addr>().ok());
         let Some(address) = address.filter(Ipv4Addr::is_loopback) else { continue };
         for port in spec.ports.iter().filter(|port| is_tcp(port.protocol.as_deref())) {
             let key = ServicePort { service: name.clone(), port: port.port };
-            doors.insert(SocketAddr::new(address.into(), port.port), key);
+            cluster_addresses.insert(SocketAddr::new(address.into(), port.port), key);
         }
     }
-    doors
+    cluster_addresses
+}
+
+/// The ports of Services that say that they speak HTTP/2.
+pub fn http2(cache: &Cache) -> BTreeSet<ServicePort> {
+    let mut http2 = BTreeSet::new();
+    for (name, object) in cache.all(Kind::Service) {
+        let ports = spec::<ServiceSpec>(object).ports.into_iter();
+        let ports =
+            ports.filter(|port| matches!(port.app_protocol.as_deref(), Some("kubernetes.io/h2c" | "grpc")));
+        http2.extend(ports.map(|port| ServicePort { service: name.clone(), port: port.port }));
+    }
+    http2
 }
 
 fn is_tcp(protocol: Option<&str>) -> bool {

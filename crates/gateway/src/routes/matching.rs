@@ -2,6 +2,7 @@
 use std::{borrow::Cow, cmp::Reverse};
 
 use http::{HeaderMap, HeaderName, Method, Uri};
+use regex::{Regex, RegexBuilder};
 
 use super::hosts::Host;
 
@@ -19,7 +20,7 @@ impl<'a> Head<'a> {
     }
 
     /// The host without its port, in lower case.
-    fn host(&self) -> Cow<'a, str> {
+    pub fn host(&self) -> Cow<'a, str> {
         let named = self.headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
         let host = self.uri.host().or(named).unwrap_or_default();
         let end = match host.rfind(']') {
@@ -40,6 +41,51 @@ pub enum PathMatch {
     Exact(String),
     /// By elements, kept without a slash at the end: `/a` is the prefix of `/a/b`, not of `/ab`.
     Prefix(String),
+    Regex(Pattern),
+}
+
+/// A regular expression for a whole value, in the syntax of RE2. Matching takes linear time.
+#[derive(Debug, Clone)]
+pub struct Pattern(Regex);
+
+impl Pattern {
+    /// The largest program that a pattern may become, in bytes.
+    const LARGEST: usize = 1 << 20;
+
+    /// Compiles a pattern; `Err` with what is wrong with it.
+    pub fn new(pattern: &str) -> Result<Self, String> {
+        let whole = RegexBuilder::new(&format!("^(?:{pattern})$")).size_limit(Self::LARGEST).build();
+        whole.map(Self).map_err(|error| match error {
+            regex::Error::CompiledTooBig(limit) => {
+                format!("{pattern:?} needs more than {limit} bytes when compiled")
+            }
+            _ => format!("{pattern:?} is not a regular expression"),
+        })
+    }
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.as_str() == other.0.as_str()
+    }
+}
+
+impl Eq for Pattern {}
+
+/// What a header or query parameter must be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ValueMatch {
+    Exact(String),
+    Regex(Pattern),
+}
+
+impl ValueMatch {
+    fn matches(&self, value: &[u8]) -> bool {
+        match self {
+            Self::Exact(exact) => exact.as_bytes() == value,
+            Self::Regex(pattern) => std::str::from_utf8(value).is_ok_and(|value| pattern.0.is_match(value)),
+        }
+    }
 }
 
 impl PathMatch {
@@ -49,6 +95,7 @@ impl PathMatch {
             Self::Prefix(prefix) => path
                 .strip_prefix(prefix.as_str())
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
+            Self::Regex(pattern) => pattern.0.is_match(path),
         }
     }
 }
@@ -58,8 +105,8 @@ impl PathMatch {
 pub struct Match {
     pub path: PathMatch,
     pub method: Option<Method>,
-    pub headers: Vec<(HeaderName, String)>,
-    pub query: Vec<(String, String)>,
+    pub headers: Vec<(HeaderName, ValueMatch)>,
+    pub query: Vec<(String, ValueMatch)>,
 }
 
 impl Match {
@@ -70,11 +117,11 @@ impl Match {
                 // A header that came several times counts as its values joined, as RFC 9110 has it.
                 let mut values = head.headers.get_all(name).iter();
                 match (values.next(), values.next()) {
-                    (Some(one), None) => one.as_bytes() == value.as_bytes(),
+                    (Some(one), None) => value.matches(one.as_bytes()),
                     (Some(_), Some(_)) => {
                         let all: Vec<&[u8]> =
                             head.headers.get_all(name).iter().map(http::HeaderValue::as_bytes).collect();
-                        all.join(&b","[..]) == value.as_bytes()
+                        value.matches(&all.join(&b","[..]))
                     }
                     _ => false,
                 }
@@ -83,7 +130,7 @@ impl Match {
                 // The first of the name counts: the one that most servers take.
                 form_urlencoded::parse(head.uri.query().unwrap_or_default().as_bytes())
                     .find(|(key, _)| key == name)
-                    .is_some_and(|(_, found)| found == *value)
+                    .is_some_and(|(_, found)| value.matches(found.as_bytes()))
             })
     }
 
@@ -91,7 +138,8 @@ impl Match {
     fn rank(&self) -> impl Ord + use<> {
         let (kind, length) = match &self.path {
             PathMatch::Exact(path) => (0, path.len()),
-            PathMatch::Prefix(path) => (1, path.len()),
+            PathMatch::Regex(pattern) => (1, pattern.0.as_str().len()),
+            PathMatch::Prefix(path) => (2, path.len()),
         };
         (kind, Reverse(length), self.method.is_none(), Reverse(self.headers.len()), Reverse(self.query.len()))
     }
@@ -103,7 +151,7 @@ pub struct Entry {
     pub host: Host,
     pub matching: Match,
     /// Age, then name, of the route: what decides between equals. RFC 3339 sorts as text.
-    pub seniority: (String, String),
+    pub age: (String, String),
     pub rule: usize,
 }
 
@@ -116,20 +164,20 @@ pub struct Listener {
 
 /// The listeners at one address and port.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Site {
+pub struct Frontend {
     pub listeners: Vec<Listener>,
 }
 
-impl Site {
+impl Frontend {
     /// Brings listeners and entries into the order in which they are asked.
     pub fn sort(&mut self) {
         self.listeners.sort_by_key(|listener| listener.host.rank());
         for listener in &mut self.listeners {
             listener.entries.sort_by(|a, b| {
-                (a.host.rank(), a.matching.rank(), &a.seniority, a.rule).cmp(&(
+                (a.host.rank(), a.matching.rank(), &a.age, a.rule).cmp(&(
                     b.host.rank(),
                     b.matching.rank(),
-                    &b.seniority,
+                    &b.age,
                     b.rule,
                 ))
             });

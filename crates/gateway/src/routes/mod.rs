@@ -1,22 +1,32 @@
 //! From the objects of the API to what is served where: pure.
 mod addresses;
-mod attach;
+mod attachment;
 mod compile;
+mod conditions;
 mod endpoints;
+mod grpc;
 mod hosts;
 mod matching;
+mod rewrite;
 mod rules;
-mod verdict;
 
-use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    time::Duration,
+};
 
 pub use self::{
     compile::{Compiled, compile},
+    conditions::{Condition, GatewayStatus, ListenerStatus, ParentStatus, RouteStatus, Statuses},
     hosts::Host,
-    matching::{Entry, Head, Listener, Match, PathMatch, Site},
-    verdict::{Condition, GatewayVerdict, ListenerVerdict, ParentVerdict, RouteVerdict, Verdicts},
+    matching::{Entry, Frontend, Head, Listener, Match, PathMatch, Pattern, ValueMatch},
+    rewrite::{PathChange, Redirect, Rewrite},
 };
-use crate::{kinds::HeaderChange, world::Name};
+use crate::{
+    cache::{Kind, Name},
+    kinds::HeaderChange,
+};
 
 /// A port of a Service: what a rule sends to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,12 +44,17 @@ impl std::fmt::Display for ServicePort {
 /// One rule of one route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
+    /// The kind of the route. That of gRPC is served by HTTP/2 whatever the Service says.
+    pub kind: Kind,
     pub route: Name,
     /// Its place in the route: with the route's name, what it is known by over changes.
     pub place: usize,
     pub backends: Vec<Backend>,
     pub request_headers: Vec<HeaderChange>,
     pub response_headers: Vec<HeaderChange>,
+    pub rewrite: Option<Rewrite>,
+    /// The answer of a rule that sends its requests elsewhere. It has no backends.
+    pub redirect: Option<Redirect>,
     /// How long the head of the answer may take.
     pub timeout: Option<Duration>,
 }
@@ -53,14 +68,16 @@ pub struct Backend {
 
 /// What is served where.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Plan {
-    /// HTTP, by the address that the Gateway asks for.
-    pub sites: BTreeMap<SocketAddr, Site>,
+pub struct Config {
+    /// The listeners, by the address and port that the Gateway asks for.
+    pub frontends: BTreeMap<SocketAddr, Frontend>,
     pub rules: Vec<Rule>,
-    /// Of each route that asks for us: as of which generation it is served, or refused.
+    /// Of each `HTTPRoute` that asks for us: as of which generation it is served, or refused.
     pub generations: BTreeMap<Name, i64>,
-    /// TCP, by cluster address and port.
-    pub doors: BTreeMap<SocketAddr, ServicePort>,
+    /// The Services that are served, by cluster address and port.
+    pub cluster_addresses: BTreeMap<SocketAddr, ServicePort>,
+    /// The ports of Services that speak HTTP/2.
+    pub http2: BTreeSet<ServicePort>,
     /// The endpoints that may get new requests.
     pub ready: BTreeMap<ServicePort, Vec<SocketAddr>>,
 }

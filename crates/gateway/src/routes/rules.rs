@@ -3,10 +3,15 @@ use std::time::Duration;
 
 use http::{HeaderName, Method};
 
-use super::{Backend, Match, PathMatch, Rule, ServicePort, verdict::Condition};
+use super::{
+    Backend, Match, PathChange, PathMatch, Pattern, Redirect, Rewrite, Rule, ServicePort, ValueMatch,
+    conditions::Condition,
+};
 use crate::{
-    kinds::{BackendRef, GROUP, GrantSpec, MatchSpec, RouteSpec, RuleSpec, ServiceSpec},
-    world::{Kind, Name, World, spec},
+    cache::{Cache, Kind, Name, spec},
+    kinds::{
+        BackendRef, FilterSpec, GrantSpec, MatchSpec, RouteSpec, RuleSpec, ServiceSpec, TypedValue, UrlChange,
+    },
 };
 
 /// A route that was read: its rules with their matches, and whether every reference leads somewhere.
@@ -17,7 +22,7 @@ pub struct Read {
 }
 
 /// Reads the rules. What is not supported is said, never ignored: a filter that is skipped is a request that is wrong.
-pub fn read(name: &Name, route: &RouteSpec, world: &World) -> Result<Read, String> {
+pub fn read(kind: Kind, name: &Name, route: &RouteSpec, cache: &Cache) -> Result<Read, String> {
     let mut unresolved = None;
     let mut rules = Vec::new();
     for (place, rule) in route.rules.iter().enumerate() {
@@ -25,11 +30,12 @@ pub fn read(name: &Name, route: &RouteSpec, world: &World) -> Result<Read, Strin
         let matches = if rule.matches.is_empty() { &whole } else { &rule.matches };
         let matches: Result<Vec<Match>, String> = matches.iter().map(read_match).collect();
         let backends = rule.backend_refs.iter().map(|backend| {
-            let target = resolve(name, backend, world).map_err(|why| unresolved.get_or_insert(why).kind).ok();
+            let target =
+                resolve(kind, name, backend, cache).map_err(|why| unresolved.get_or_insert(why).kind).ok();
             Backend { weight: backend.weight.unwrap_or(1), target }
         });
         let backends = backends.collect();
-        rules.push((read_rule(name, place, rule, backends)?, matches?));
+        rules.push((Rule { kind, ..read_rule(name, place, rule, backends)? }, matches?));
     }
     let resolved = unresolved.unwrap_or_else(|| {
         Condition::yes("ResolvedRefs", "ResolvedRefs", "every reference leads to a Service")
@@ -39,18 +45,41 @@ pub fn read(name: &Name, route: &RouteSpec, world: &World) -> Result<Read, Strin
 
 fn read_rule(route: &Name, place: usize, rule: &RuleSpec, backends: Vec<Backend>) -> Result<Rule, String> {
     let mut read = Rule {
+        kind: Kind::HttpRoute,
         route: route.clone(),
         place,
         backends,
         request_headers: Vec::new(),
         response_headers: Vec::new(),
+        rewrite: None,
+        redirect: None,
         timeout: None,
     };
     for filter in &rule.filters {
-        match (filter.r#type.as_str(), &filter.request_header_modifier, &filter.response_header_modifier) {
-            ("RequestHeaderModifier", Some(change), _) => read.request_headers.push(change.clone()),
-            ("ResponseHeaderModifier", _, Some(change)) => read.response_headers.push(change.clone()),
-            (other, ..) => return Err(format!("rules[{place}]: the filter {other} is not supported")),
+        let FilterSpec {
+            r#type,
+            request_header_modifier,
+            response_header_modifier,
+            request_redirect,
+            url_rewrite,
+        } = filter;
+        let path =
+            |change: &UrlChange| path_change(change, rule).map_err(|why| format!("rules[{place}]: {why}"));
+        match r#type.as_str() {
+            "RequestHeaderModifier" => read.request_headers.extend(request_header_modifier.clone()),
+            "ResponseHeaderModifier" => read.response_headers.extend(response_header_modifier.clone()),
+            "URLRewrite" => {
+                let change = url_rewrite.clone().unwrap_or_default();
+                read.rewrite = Some(Rewrite { path: path(&change)?, host: change.hostname });
+            }
+            "RequestRedirect" => {
+                let change = request_redirect.clone().unwrap_or_default();
+                let path = path(&change)?;
+                let UrlChange { scheme, hostname: host, port, status_code, .. } = change;
+                read.redirect =
+                    Some(Redirect { scheme, host, port, path, status: status_code.unwrap_or(302) });
+            }
+            other => return Err(format!("rules[{place}]: the filter {other} is not supported")),
         }
     }
     if rule.backend_refs.iter().any(|backend| !backend.filters.is_empty()) {
@@ -67,52 +96,74 @@ fn read_rule(route: &Name, place: usize, rule: &RuleSpec, backends: Vec<Backend>
     Ok(read)
 }
 
+/// What a filter makes of the path. A prefix can be replaced where the rule matches by one.
+fn path_change(change: &UrlChange, rule: &RuleSpec) -> Result<Option<PathChange>, String> {
+    let Some(path) = &change.path else { return Ok(None) };
+    if let Some(full) = &path.replace_full_path {
+        return Ok(Some(PathChange::Full(full.clone())));
+    }
+    let Some(by) = path.replace_prefix_match.clone() else { return Ok(None) };
+    let matched = match &rule.matches[..] {
+        [] | [MatchSpec { path: None, .. }] => "/",
+        [MatchSpec { path: Some(path), .. }]
+            if path.r#type.as_deref().unwrap_or("PathPrefix") == "PathPrefix" =>
+        {
+            &path.value
+        }
+        _ => return Err("replacePrefixMatch needs a rule with one match, by PathPrefix".to_owned()),
+    };
+    Ok(Some(PathChange::Prefix { matched: matched.to_owned(), by }))
+}
+
 fn read_match(spec: &MatchSpec) -> Result<Match, String> {
-    let exact = |what: &str, kind: Option<&str>| match kind.unwrap_or("Exact") {
-        "Exact" => Ok(()),
+    let value = |what: &str, spec: &TypedValue| match spec.r#type.as_deref().unwrap_or("Exact") {
+        "Exact" => Ok(ValueMatch::Exact(spec.value.clone())),
+        "RegularExpression" => Pattern::new(&spec.value)
+            .map(ValueMatch::Regex)
+            .map_err(|why| format!("{what} {}: {why}", spec.name)),
         other => Err(format!("{what} matches of type {other} are not supported")),
     };
-    let (kind, value) = match &spec.path {
+    let (kind, text) = match &spec.path {
         Some(path) => (path.r#type.as_deref().unwrap_or("PathPrefix"), path.value.as_str()),
         None => ("PathPrefix", "/"),
     };
     let path = match kind {
-        "Exact" => PathMatch::Exact(value.to_owned()),
-        "PathPrefix" => PathMatch::Prefix(value.trim_end_matches('/').to_owned()),
+        "Exact" => PathMatch::Exact(text.to_owned()),
+        "PathPrefix" => PathMatch::Prefix(text.trim_end_matches('/').to_owned()),
+        "RegularExpression" => PathMatch::Regex(Pattern::new(text).map_err(|why| format!("path: {why}"))?),
         other => return Err(format!("path matches of type {other} are not supported")),
     };
-    let mut headers: Vec<(HeaderName, String)> = Vec::new();
+    let mut headers: Vec<(HeaderName, ValueMatch)> = Vec::new();
     for header in &spec.headers {
-        exact("header", header.r#type.as_deref())?;
+        let wanted = value("header", header)?;
         let name = HeaderName::from_bytes(header.name.as_bytes())
             .map_err(|_| format!("{} is not the name of a header", header.name))?;
         // Names are equal whatever their case; the first entry counts.
         if headers.iter().all(|(known, _)| *known != name) {
-            headers.push((name, header.value.clone()));
+            headers.push((name, wanted));
         }
     }
     let mut query = Vec::new();
     for param in &spec.query_params {
-        exact("query parameter", param.r#type.as_deref())?;
-        query.push((param.name.clone(), param.value.clone()));
+        query.push((param.name.clone(), value("query parameter", param)?));
     }
     let method = spec.method.as_deref().map(str::parse::<Method>);
     let method = method.transpose().map_err(|_| "this method is not one".to_owned())?;
     Ok(Match { path, method, headers, query })
 }
 
-fn resolve(route: &Name, backend: &BackendRef, world: &World) -> Result<ServicePort, Condition> {
+fn resolve(kind: Kind, route: &Name, backend: &BackendRef, cache: &Cache) -> Result<ServicePort, Condition> {
     let no = |reason, message: String| Err(Condition::no("ResolvedRefs", reason, message));
     let group = backend.group.as_deref().unwrap_or_default();
-    let kind = backend.kind.as_deref().unwrap_or("Service");
-    if !group.is_empty() || kind != "Service" {
-        return no("InvalidKind", format!("{}: backends are Services, not {kind}", backend.name));
+    let target = backend.kind.as_deref().unwrap_or("Service");
+    if !group.is_empty() || target != "Service" {
+        return no("InvalidKind", format!("{}: backends are Services, not {target}", backend.name));
     }
     let service = Name::new(backend.namespace.as_deref().unwrap_or(&route.namespace), &backend.name);
-    if service.namespace != route.namespace && !granted(route, &service, world) {
+    if service.namespace != route.namespace && !granted(kind, route, &service, cache) {
         return no("RefNotPermitted", format!("no ReferenceGrant in {} allows {service}", service.namespace));
     }
-    let Some(object) = world.get(Kind::Service, &service) else {
+    let Some(object) = cache.get(Kind::Service, &service) else {
         return no("BackendNotFound", format!("there is no Service {service}"));
     };
     let spec: ServiceSpec = spec(object);
@@ -126,13 +177,14 @@ fn resolve(route: &Name, backend: &BackendRef, world: &World) -> Result<ServiceP
     }
 }
 
-fn granted(route: &Name, service: &Name, world: &World) -> bool {
-    let grants = world.all(Kind::Grant).iter().filter(|(name, _)| name.namespace == service.namespace);
+fn granted(kind: Kind, route: &Name, service: &Name, cache: &Cache) -> bool {
+    let grants =
+        cache.all(Kind::ReferenceGrant).iter().filter(|(name, _)| name.namespace == service.namespace);
     grants.map(|(_, grant)| spec::<GrantSpec>(grant)).any(|grant| {
-        let from = grant
-            .from
-            .iter()
-            .any(|from| from.group == GROUP && from.kind == "HTTPRoute" && from.namespace == route.namespace);
+        let gvk = kind.gvk();
+        let from = grant.from.iter().any(|from| {
+            from.group == gvk.group && from.kind == gvk.kind && from.namespace == route.namespace
+        });
         let to = grant.to.iter().any(|to| {
             to.group.is_empty()
                 && to.kind == "Service"

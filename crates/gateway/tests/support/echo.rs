@@ -1,4 +1,4 @@
-//! A server that says who it is, at the pace of the test.
+//! A server that answers with its name, at the pace of the test.
 use std::{
     convert::Infallible,
     future::ready,
@@ -24,6 +24,8 @@ use tokio::{
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
+const FAILING: &str = "failing";
+
 pub struct Echo {
     pub address: SocketAddr,
     shared: Arc<Shared>,
@@ -44,9 +46,14 @@ impl Echo {
         Self::start(name, address, true).await
     }
 
-    /// Every answer closes its connection: nobody can send into one that is about to close.
+    /// Every answer closes its connection: no request can be sent into one that is about to close.
     pub async fn without_keep_alive(name: &str, address: SocketAddr) -> Self {
         Self::start(name, address, false).await
+    }
+
+    /// Every answer is an error.
+    pub async fn failing(address: SocketAddr) -> Self {
+        Self::start(FAILING, address, true).await
     }
 
     async fn start(name: &str, address: SocketAddr, keep_alive: bool) -> Self {
@@ -107,7 +114,8 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>, stopped: watch::Recei
 /// chunks as the test lets them go.
 fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Body> {
     shared.served.fetch_add(1, Relaxed);
-    let mut response = match request.uri().path() {
+    let path = if shared.name == FAILING { "/error" } else { request.uri().path() };
+    let mut response = match path {
         "/error" => {
             Response::builder().status(StatusCode::INTERNAL_SERVER_ERROR).body(text("my own")).unwrap()
         }

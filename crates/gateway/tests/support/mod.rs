@@ -2,6 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::disallowed_methods, reason = "a helper of tests")]
 
 pub mod echo;
+pub mod grpc;
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -14,8 +15,8 @@ use std::{
 
 use apiserver::{
     InProcess, Server,
+    environment::SystemEnvironment,
     store::{History, Store},
-    world::Machine,
 };
 use gateway::{Gateway, Settings, Snapshot, load};
 use kube::{
@@ -40,7 +41,7 @@ pub struct Rig {
     pub gateway: Gateway,
     /// The second number of every address here.
     net: u8,
-    /// A port that nobody else had a moment ago; on addresses of our own, nobody takes it.
+    /// A port that was free a moment ago. On the addresses of this rig no other process takes it.
     pub port: u16,
     stop: Option<oneshot::Sender<()>>,
     running: JoinHandle<()>,
@@ -53,18 +54,18 @@ impl Rig {
     }
 
     pub async fn with(settings: Settings) -> Self {
-        let own = u8::try_from(std::process::id() % 8).unwrap() * 16;
-        let net = 100 + (own + RIGS.fetch_add(1, Relaxed)) % 150;
-        let server = Server::new(Store::memory(History::default()), Arc::new(Machine), vec![]);
+        let gateway_response = u8::try_from(std::process::id() % 8).unwrap() * 16;
+        let net = 100 + (gateway_response + RIGS.fetch_add(1, Relaxed)) % 150;
+        let server = Server::new(Store::memory(History::default()), Arc::new(SystemEnvironment), vec![]);
         let client = Client::new(InProcess::new(server.clone()), "default");
-        let collecting = tokio::spawn(server.keep_collecting());
+        let collecting = tokio::spawn(server.run_garbage_collector());
         let gateway = Gateway::new(Settings { addresses: [127, net], ..settings });
         let (stop, stopped) = oneshot::channel();
         let running = tokio::spawn({
             let (gateway, client) = (gateway.clone(), client.clone());
             async move { gateway.run(client, async { drop(stopped.await) }).await }
         });
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = testbed::free_port();
         let rig = Self { client, gateway, net, port, stop: Some(stop), running, collecting };
         for crd in gateway::crds() {
             let crd: DynamicObject = serde_json::from_value(crd).unwrap();
@@ -118,10 +119,19 @@ impl Rig {
 
     /// A Service, and its endpoints as an `EndpointSlice`.
     pub async fn service(&self, name: &str, endpoints: &[SocketAddr]) -> Ipv4Addr {
+        self.service_of(name, None, endpoints).await
+    }
+
+    /// A Service whose port says what its servers speak.
+    pub async fn service_of(&self, name: &str, protocol: Option<&str>, endpoints: &[SocketAddr]) -> Ipv4Addr {
+        let mut port = json!({"name": "http", "port": self.port, "protocol": "TCP", "targetPort": self.port});
+        if let Some(protocol) = protocol {
+            port["appProtocol"] = json!(protocol);
+        }
         let service = self
             .apply(json!({
                 "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"},
-                "spec": {"ports": [{"name": "http", "port": self.port, "protocol": "TCP", "targetPort": self.port}]},
+                "spec": {"ports": [port]},
             }))
             .await;
         self.endpoints(name, endpoints).await;

@@ -5,6 +5,7 @@
     reason = "clippy.toml allows them in tests, not in helpers of tests"
 )]
 
+mod away;
 mod ending;
 mod logs;
 mod names;

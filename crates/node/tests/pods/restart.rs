@@ -93,6 +93,8 @@ async fn an_agent_that_is_stopped_ends_its_pods_and_the_next_one_starts_them_aga
     bed.create("p", pod_with_children(bed.directory.path())).await;
     let pids = bed.file("pids").await;
     let before = bed.see("p", "ready", is("Ready", "True")).await;
+    let kept = bed.directory.path().join("node/pods").join(before.metadata.uid.clone().unwrap()).join("kept");
+    std::fs::write(&kept, "").unwrap();
     bed.agent.stop.send_replace(true);
     (&mut bed.agent.task).await.unwrap().unwrap();
     assert_eq!(pids.split_whitespace().filter(|pid| is_alive(pid)).count(), 0);
@@ -102,6 +104,7 @@ async fn an_agent_that_is_stopped_ends_its_pods_and_the_next_one_starts_them_aga
     assert_eq!(container(&after).unwrap().restart_count, 1);
     let address = |pod: &k8s_openapi::api::core::v1::Pod| pod.status.as_ref()?.pod_ip.clone();
     assert_eq!(address(&after), address(&before), "a pod keeps its address");
+    assert!(kept.exists(), "a pod keeps its directory");
 }
 
 #[tokio::test(flavor = "multi_thread")]

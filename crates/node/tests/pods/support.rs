@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use apiserver::{InProcess, Server, store::Store, world::Machine};
+use apiserver::{InProcess, Server, environment::SystemEnvironment, store::Store};
 use k8s_openapi::api::core::v1::{ContainerStatus, Event, Namespace, Pod};
 use kube::{
     Api, Client,
@@ -50,14 +50,19 @@ pub fn settings(directory: &Path) -> Settings {
     }
 }
 
-pub async fn serve(store: Store) -> Client {
-    let server = Server::new(store, Arc::new(Machine), Vec::new());
-    tokio::spawn(server.clone().keep_collecting());
-    let client = Client::new(InProcess::new(server), "default");
+pub async fn api(store: Store) -> InProcess {
+    let server = Server::new(store, Arc::new(SystemEnvironment), Vec::new());
+    tokio::spawn(server.clone().run_garbage_collector());
+    let api = InProcess::new(server);
     let namespace = PatchParams::apply("test");
     let default = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}});
-    Api::<Namespace>::all(client.clone()).patch("default", &namespace, &Patch::Apply(default)).await.unwrap();
-    client
+    let namespaces: Api<Namespace> = Api::all(Client::new(api.clone(), "default"));
+    namespaces.patch("default", &namespace, &Patch::Apply(default)).await.unwrap();
+    api
+}
+
+pub async fn serve(store: Store) -> Client {
+    Client::new(api(store).await, "default")
 }
 
 pub fn start(client: &Client, settings: Settings) -> Agent {

@@ -1,6 +1,6 @@
 //! From one version to the next: capacity and traffic, by replicas.
 //!
-//! A service has versions, each a set of units that layer 1 looks after, and a route that splits traffic between them.
+//! A service has versions, each a set of units that layer 1 keeps, and a route that splits traffic between them.
 //! This planner decides one thing at a time: how many units a version is asked for, what the route says, when a version
 //! is promoted or goes. It sees what is and nothing else, so it goes on from wherever a crash left it.
 //!
@@ -11,10 +11,11 @@
 //! - a version keeps the units that its weight in force needs, in the same sense;
 //! - no voluntary step makes fewer than F units serve.
 //!
-//! Forward, back, and away from a version that nobody wants any more are the same movement, [`movement`]: traffic goes
+//! Forward, back, and away from a version that is not wanted any more are the same movement, [`movement`]: traffic goes
 //! from one version to another as fast as ready units allow, and units follow traffic. Strategies only say how far
 //! traffic may go now ([`policy`]).
 
+pub mod checks;
 mod in_place;
 mod movement;
 mod policy;
@@ -23,12 +24,14 @@ mod weights;
 
 use std::time::Duration;
 
+pub(crate) use self::movement::count;
 pub use self::{
-    policy::{Policy, Step},
+    policy::{Policy, Step, promoted},
     rehearsal::{Moment, Share, rehearse},
     weights::Weights,
 };
 use crate::{
+    Code,
     budget::Budget,
     reason::{Reason, Time},
 };
@@ -91,7 +94,7 @@ pub struct Version {
     pub live: u32,
     /// The units that are Ready and in service.
     pub ready: u32,
-    /// Whether it has proven itself where that is asked of it (an end-to-end probe).
+    /// Whether it has proven itself where that is asked of it, by a probe or a check before traffic.
     pub proven: bool,
 }
 
@@ -147,6 +150,10 @@ pub enum Verdict {
     Passed,
     /// Bad.
     Failed,
+    /// Units of the new version restarted more often than they may.
+    CrashLoop,
+    /// Nodes have no room for units of the new version.
+    NoRoom,
 }
 
 /// The one set of a service that is updated in place.
@@ -262,18 +269,22 @@ pub fn plan(wanted: &Wanted, observed: &Observed, now: Time) -> Decision {
     }
     let is_over = observed.rollout.phase == Phase::Back && !observed.exists(target);
     if planted!("an-abort-with-nothing-to-abort-stops-the-service") && is_over {
-        return (Action::Ask(current, 0), Reason::new("Planted", "planted"));
+        return (Action::Ask(current, 0), Reason::new(Code::Scaling, "planted"));
     }
     if current == target || is_over {
         return movement::scale(wanted, observed, current);
     }
     match observed.rollout.phase {
         Phase::Back if planted!("a-rollback-promotes") && observed.route.is_all(target) => {
-            (Action::Promote(target), Reason::new("Planted", "planted"))
+            (Action::Promote(target), Reason::new(Code::Promoted, "planted"))
         }
         Phase::Back => movement::away(wanted, observed, target, current, now),
         Phase::Paused => {
-            (Action::Wait, Reason::new("Paused", "the rollout is paused").then("a person resumes it"))
+            let what = format!(
+                "the rollout is paused with {}% of the traffic moved",
+                observed.route.percent(target)
+            );
+            (Action::Wait, Reason::new(Code::Paused, what).then("it continues once it is resumed"))
         }
         Phase::Forward => match failure(wanted, observed, now) {
             Some(decision) => decision,
@@ -287,11 +298,27 @@ fn failure(wanted: &Wanted, observed: &Observed, now: Time) -> Option<Decision> 
     let rollout = &observed.rollout;
     let deadline = wanted.progress_deadline.map(|time| rollout.progressed_at + time);
     let (code, what) = if rollout.verdict == Verdict::Failed {
-        ("CheckFailed", "a check of the new version failed".to_owned())
+        (Code::CheckFailed, "a check of the new version failed".to_owned())
+    } else if rollout.verdict == Verdict::CrashLoop {
+        let ready = observed.version(wanted.target).ready;
+        let all = movement::count(wanted.replicas);
+        (Code::CrashLoop, format!("{ready} of {all} ready, and it crashes again and again"))
+    } else if rollout.verdict == Verdict::NoRoom {
+        let ready = observed.version(wanted.target).ready;
+        let all = movement::count(wanted.replicas);
+        (Code::InsufficientCapacity, format!("{ready} of {all} ready, and no node has room for the others"))
     } else if deadline.is_some_and(|deadline| now >= deadline)
         && !policy::waits_for_a_person(wanted, observed)
     {
-        ("ProgressDeadlineExceeded", format!("nothing moved since {}s", rollout.progressed_at.as_secs()))
+        (
+            Code::ProgressDeadlineExceeded,
+            format!(
+                "{} of {} ready, and no progress for {} s",
+                observed.version(wanted.target).ready,
+                movement::count(wanted.replicas),
+                now.saturating_sub(rollout.progressed_at).as_secs()
+            ),
+        )
     } else {
         return None;
     };

@@ -1,7 +1,10 @@
 //! One movement for every direction: traffic goes as far as ready units allow, and units follow traffic.
 
 use super::{Action, Decision, Observed, Version, VersionId, Wanted, Weights, weights};
-use crate::reason::{Reason, Time};
+use crate::{
+    Code,
+    reason::{Reason, Time},
+};
 
 /// How far traffic may go now, and what for.
 pub(super) struct Goal {
@@ -47,11 +50,12 @@ fn raise(wanted: &Wanted, observed: &Observed, to: VersionId, goal: &Goal) -> Op
     let version = observed.version(to);
     let units = goal.units.min(observed.room(to, wanted.ceiling()));
     (units > version.asked).then(|| {
+        let name = called(wanted, observed, to);
         let what = match goal.units {
-            wanted if wanted == units => format!("asking for {}", count(units)),
-            wanted => format!("asking for {units} of {}: that is what fits", count(wanted)),
+            all if all == units => format!("scaling {name} to {}", count(units)),
+            all => format!("scaling {name} to {units} of {}: no more fit into the surge", count(all)),
         };
-        (Action::Ask(to, units), Reason::new("Raising", what))
+        (Action::Ask(to, units), Reason::new(Code::Raising, what))
     })
 }
 
@@ -75,11 +79,12 @@ fn weigh(
     }
     let weights = share(wanted, observed, to, from, goal.percent);
     grows(&observed.route, &weights, to).then(|| {
-        let (ready, percent) = (count(version.ready), weights.percent(to));
-        let what = format!("moving traffic: {ready} ready, which can carry {percent}% of it");
+        let (ready, percent) = (ready(version.ready), weights.shown_percent(to));
+        let name = called(wanted, observed, to);
+        let what = format!("giving {name} {percent}% of the traffic: {ready}");
         // Where nothing is to serve there is nothing to pace.
         let is_paced = goal.forward && wanted.replicas > 0;
-        (Action::Weigh(weights, is_paced), Reason::new("MovingTraffic", what))
+        (Action::Weigh(weights, is_paced), Reason::new(Code::MovingTraffic, what))
     })
 }
 
@@ -120,17 +125,32 @@ fn lower(
     }
     let kept = kept(wanted, observed, from, to);
     (kept < version.asked).then(|| {
-        let going = count(version.asked - kept);
+        let (name, to) = (called(wanted, observed, from), count(kept));
         let what = match kept {
-            0 => format!("letting {going} go: no traffic is left for it"),
-            _ => format!("letting {going} go: {kept} can carry what is left of its traffic"),
+            0 => format!("scaling {name} to {to}: it has no traffic left"),
+            _ => format!("scaling {name} to {to}: its traffic needs no more"),
         };
-        (Action::Ask(from, kept), Reason::new("Lowering", what))
+        (Action::Ask(from, kept), Reason::new(Code::Lowering, what))
     })
 }
 
-fn count(units: u32) -> String {
-    if units == 1 { "1 unit".to_owned() } else { format!("{units} units") }
+/// Returns a number of units in the word of users.
+pub(crate) fn count(units: u32) -> String {
+    if units == 1 { "1 replica".to_owned() } else { format!("{units} replicas") }
+}
+
+fn ready(units: u32) -> String {
+    if units == 1 { "1 replica is ready".to_owned() } else { format!("{units} replicas are ready") }
+}
+
+/// Returns the name of a version in a sentence.
+pub(super) fn called(wanted: &Wanted, observed: &Observed, id: VersionId) -> &'static str {
+    match observed.current {
+        None if id == wanted.target => "the first version",
+        Some(current) if id == current => "the current version",
+        _ if id == wanted.target => "the new version",
+        _ => "a previous version",
+    }
 }
 
 /// The units that a version must keep: what its traffic needs, and what the other one lacks to the floor.
@@ -147,8 +167,8 @@ fn kept(wanted: &Wanted, observed: &Observed, id: VersionId, other: VersionId) -
 fn wait(wanted: &Wanted, observed: &Observed, to: VersionId, goal: &Goal) -> Option<Decision> {
     let version = observed.version(to);
     if !observed.is_settled() && observed.route.total() > 0 {
-        let what = "waiting for the data plane to confirm the weights";
-        return Some(waiting(wanted, observed, "WaitingForRoute", what.to_owned()));
+        let what = "waiting for the data plane to confirm the traffic weights";
+        return Some(waiting(wanted, observed, Code::WaitingForRoute, what.to_owned()));
     }
     let (weight, total) = (u64::from(observed.route.of(to)), u64::from(observed.route.total()));
     let has_share = weight * 100 >= u64::from(goal.percent) * total && (total > 0 || goal.percent == 0);
@@ -156,27 +176,32 @@ fn wait(wanted: &Wanted, observed: &Observed, to: VersionId, goal: &Goal) -> Opt
     if has_share && carries_it && version.asked >= goal.least {
         return None;
     }
+    let name = called(wanted, observed, to);
     if version.ready > 0 && !version.proven && observed.route.of(to) == 0 {
-        let what = "waiting for the end-to-end probe of the new version";
-        return Some(waiting(wanted, observed, "WaitingForProbe", what.to_owned()));
+        return Some(waiting(wanted, observed, Code::WaitingForProbe, unproven(name)));
     }
     if version.ready < version.asked {
-        let what = format!("waiting for units to be ready: {} of {}", version.ready, version.asked);
-        return Some(waiting(wanted, observed, "WaitingForReady", what));
+        let what =
+            format!("waiting for replicas of {name} to be ready: {} of {}", version.ready, version.asked);
+        return Some(waiting(wanted, observed, Code::WaitingForReady, what));
     }
     let leaving: u32 = observed.versions.iter().map(Version::leaving).sum();
     let what = match leaving {
-        0 => format!("waiting for room for {}", count(goal.least)),
-        _ => format!("waiting for {} to finish and be gone, to make room", count(leaving)),
+        0 => format!("waiting for room to run {} of {name}", count(goal.least)),
+        _ => format!("waiting for {} to finish requests and end, to make room", count(leaving)),
     };
-    Some(waiting(wanted, observed, "WaitingForRoom", what))
+    Some(waiting(wanted, observed, Code::WaitingForRoom, what))
+}
+
+pub(super) fn unproven(name: &str) -> String {
+    format!("waiting for {name} to pass its checks before it gets traffic")
 }
 
 /// A wait that the progress deadline ends.
-pub(super) fn waiting(wanted: &Wanted, observed: &Observed, code: &'static str, what: String) -> Decision {
+pub(super) fn waiting(wanted: &Wanted, observed: &Observed, code: Code, what: String) -> Decision {
     let reason = Reason::new(code, what).since(observed.rollout.progressed_at);
     let reason = match wanted.progress_deadline {
-        Some(time) => reason.until(observed.rollout.progressed_at + time).then("the rollout has failed"),
+        Some(time) => reason.until(observed.rollout.progressed_at + time).then("the rollout fails"),
         None => reason,
     };
     (Action::Wait, reason)
@@ -185,7 +210,7 @@ pub(super) fn waiting(wanted: &Wanted, observed: &Observed, code: &'static str, 
 /// The first version: there is nothing to take traffic from.
 pub(super) fn first(wanted: &Wanted, observed: &Observed) -> Decision {
     let target = wanted.target;
-    let promote = (Action::Promote(target), Reason::new("Promoted", "the first version serves"));
+    let promote = (Action::Promote(target), Reason::new(Code::Promoted, "the first version serves"));
     // A stray of an earlier try has neither traffic nor a successor: it only takes room.
     if let Some(stray) = observed.versions.iter().filter(|v| v.id != target).min_by_key(|v| v.id) {
         return discard(stray.id, observed);
@@ -195,15 +220,20 @@ pub(super) fn first(wanted: &Wanted, observed: &Observed) -> Decision {
 
 /// Nothing but the right number of units.
 pub(super) fn scale(wanted: &Wanted, observed: &Observed, current: VersionId) -> Decision {
-    let done = (Action::Done, Reason::new("Idle", "every unit is of the wanted version"));
+    let done = if current == wanted.target {
+        Reason::new(Code::Idle, "every replica has the version of the spec")
+    } else {
+        Reason::new(Code::RolledBack, "the rollout is over, and every replica has the previous version")
+    };
+    let done = (Action::Done, done);
     if observed.version(current).asked > wanted.replicas {
-        let what = format!("{} units are wanted", wanted.replicas);
-        return (Action::Ask(current, wanted.replicas), Reason::new("Scaling", what));
+        let what = format!("the spec asks for {}", count(wanted.replicas));
+        return (Action::Ask(current, wanted.replicas), Reason::new(Code::Scaling, what));
     }
     shift(wanted, observed, current, current, Goal::everything(wanted, done))
 }
 
-/// Traffic for versions with no unit left is lost: whoever has one takes it, crowded or not and in whatever phase.
+/// Traffic for versions with no unit left is lost: a version with units takes it, crowded or not and in whatever phase.
 pub(super) fn rescue(wanted: &Wanted, observed: &Observed, current: VersionId) -> Option<Decision> {
     let is_alive = |id: VersionId| observed.version(id).ready > 0;
     if wanted.replicas == 0 || observed.route.total() == 0 || observed.route.versions().any(is_alive) {
@@ -212,11 +242,11 @@ pub(super) fn rescue(wanted: &Wanted, observed: &Observed, current: VersionId) -
     let can_serve = |id: &VersionId| is_alive(*id) && observed.version(*id).proven;
     let others = observed.versions.iter().map(|version| version.id).filter(can_serve).min();
     let rescuer = [current, wanted.target].into_iter().find(can_serve).or(others)?;
-    let what = "no version that has traffic has a unit left that is ready";
-    Some((Action::Weigh(Weights::all(rescuer), false), Reason::new("Rescuing", what)))
+    let what = "no version with traffic has a ready replica: traffic moves to one that has";
+    Some((Action::Weigh(Weights::all(rescuer), false), Reason::new(Code::Rescuing, what)))
 }
 
-/// A version that nobody wants any more: its traffic goes back to the current one, and then it goes itself.
+/// A version that is not wanted any more: its traffic goes back to the current one, and then it goes itself.
 pub(super) fn stray(
     wanted: &Wanted,
     observed: &Observed,
@@ -227,8 +257,8 @@ pub(super) fn stray(
     // It carries everything and the current one has nothing left: then it is what users have, and what to start from.
     let carries_all = observed.route.is_all(stray) && observed.is_settled();
     if carries_all && observed.version(current).ready == 0 && observed.version(stray).ready > 0 {
-        let what = "it carries everything while the version before has no unit left";
-        return (Action::Promote(stray), Reason::new("Promoted", what));
+        let what = "it carries all traffic, and the version before it has no ready replica";
+        return (Action::Promote(stray), Reason::new(Code::Promoted, what));
     }
     away(wanted, observed, stray, current, now)
 }
@@ -243,7 +273,7 @@ pub(super) fn repair(
     trim(wanted, observed, current, target).or_else(|| top_up(wanted, observed, current, target))
 }
 
-/// Fewer units are wanted than there are: whoever has more than its traffic needs gives.
+/// Fewer units are wanted than there are: a version with more than its traffic needs gives up some.
 fn trim(wanted: &Wanted, observed: &Observed, current: VersionId, target: VersionId) -> Option<Decision> {
     let asked: u32 = observed.versions.iter().map(|v| v.asked).sum();
     let excess = asked.saturating_sub(wanted.ceiling());
@@ -255,8 +285,12 @@ fn trim(wanted: &Wanted, observed: &Observed, current: VersionId, target: Versio
         let spare = asked.saturating_sub(kept(wanted, observed, id, other));
         (spare > 0).then(|| {
             let units = asked - spare.min(excess);
-            let what = format!("{} units at most may exist", wanted.ceiling());
-            (Action::Ask(id, units), Reason::new("Trimming", what))
+            let what = format!(
+                "scaling {} down: at most {} may exist",
+                called(wanted, observed, id),
+                count(wanted.ceiling())
+            );
+            (Action::Ask(id, units), Reason::new(Code::Trimming, what))
         })
     })
 }
@@ -266,8 +300,12 @@ fn top_up(wanted: &Wanted, observed: &Observed, current: VersionId, target: Vers
     [current, target].into_iter().filter(|id| observed.exists(*id)).find_map(|id| {
         let units = observed.needed(id, wanted.floor()).min(observed.room(id, wanted.ceiling()));
         (units > observed.version(id).asked).then(|| {
-            let what = format!("its traffic needs {units} units");
-            (Action::Ask(id, units), Reason::new("Raising", what))
+            let what = format!(
+                "scaling {} to {}, which its traffic needs",
+                called(wanted, observed, id),
+                count(units)
+            );
+            (Action::Ask(id, units), Reason::new(Code::Raising, what))
         })
     })
 }
@@ -290,16 +328,16 @@ pub(super) fn away(
             None => discard(from, observed),
         };
     }
-    let reached = (Action::Wait, Reason::new("RolledBack", "traffic is back"));
+    let reached = (Action::Wait, Reason::new(Code::RolledBack, "all traffic is back on the current version"));
     shift(wanted, observed, to, from, Goal::everything(wanted, reached))
 }
 
-/// The version before stays as it is for a while; the current one is looked after meanwhile.
+/// The version before is kept unchanged for a while; the current one is scaled and repaired meanwhile.
 fn retained(wanted: &Wanted, observed: &Observed, current: VersionId, until: Time) -> Decision {
     match scale(wanted, observed, current) {
         (Action::Done, _) => {
-            let what = "the version before is kept, ready to take over again";
-            (Action::Wait, Reason::new("Retaining", what).until(until).then("it goes"))
+            let what = "the previous version is kept ready for a rollback";
+            (Action::Wait, Reason::new(Code::Retaining, what).until(until).then("it is removed"))
         }
         decision => decision,
     }
@@ -309,12 +347,12 @@ fn retained(wanted: &Wanted, observed: &Observed, current: VersionId, until: Tim
 fn discard(id: VersionId, observed: &Observed) -> Decision {
     let version = observed.version(id);
     if version.asked > 0 {
-        let what = "it has no traffic and nobody wants it";
-        return (Action::Ask(id, 0), Reason::new("Retiring", what));
+        let what = "scaling a version without traffic to 0 replicas";
+        return (Action::Ask(id, 0), Reason::new(Code::Retiring, what));
     }
     if version.live > 0 {
-        let what = format!("waiting for {} to finish and be gone", count(version.live));
-        return (Action::Wait, Reason::new("WaitingForGone", what).then("the version goes"));
+        let what = format!("waiting for {} to finish requests and end", count(version.live));
+        return (Action::Wait, Reason::new(Code::WaitingForGone, what).then("the version is removed"));
     }
-    (Action::Retire(id), Reason::new("Retiring", "it has no units left"))
+    (Action::Retire(id), Reason::new(Code::Retiring, "removing a version that has no replicas left"))
 }

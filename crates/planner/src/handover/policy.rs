@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{Action, Decision, Observed, Phase, Verdict, VersionId, Wanted, movement, movement::Goal};
 use crate::{
+    Code,
     budget::Amount,
     reason::{Reason, Time},
 };
@@ -17,7 +18,7 @@ pub enum Policy {
     BlueGreen {
         /// Go on without a person.
         auto_promote: bool,
-        /// How long the new version is looked at first.
+        /// How long the new version is previewed first.
         delay: Duration,
         /// Its units until then.
         preview: Amount,
@@ -50,6 +51,19 @@ pub enum Step {
     Analysis(Duration),
 }
 
+/// The step that a rollout enters when a person promotes it now; nothing where no step waits.
+pub fn promoted(wanted: &Wanted, observed: &Observed) -> Option<u32> {
+    let step = observed.rollout.step;
+    let waits = match &wanted.policy {
+        Policy::Canary(steps) => {
+            matches!(steps.get(step as usize), Some(Step::Pause(_) | Step::Analysis(_)))
+        }
+        Policy::BlueGreen { .. } => step == PREVIEWED,
+        Policy::Rolling | Policy::Incremental { .. } | Policy::InPlace | Policy::Recreate => false,
+    };
+    waits.then_some(step + 1)
+}
+
 /// Whether only a person can make it go on: then no deadline runs.
 pub(super) fn waits_for_a_person(wanted: &Wanted, observed: &Observed) -> bool {
     match &wanted.policy {
@@ -64,8 +78,10 @@ pub(super) fn waits_for_a_person(wanted: &Wanted, observed: &Observed) -> bool {
 /// The next thing on the way to the target.
 pub(super) fn forward(wanted: &Wanted, observed: &Observed, current: VersionId, now: Time) -> Decision {
     let target = wanted.target;
-    let promote =
-        (Action::Promote(target), Reason::new("Promoted", "the new version carries everything and is ready"));
+    let promote = (
+        Action::Promote(target),
+        Reason::new(Code::Promoted, "the new version carries all traffic and is ready"),
+    );
     // Recreate takes units from traffic on purpose; everyone else gives back what is missing first.
     if wanted.policy != Policy::Recreate
         && let Some(decision) = movement::repair(wanted, observed, current, target)
@@ -111,9 +127,9 @@ fn incremental(
     match (next, &decision.0) {
         // What is reached now is only the step before: the next one has its time.
         (Some(time), Action::Promote(_)) if share < 100 => {
-            let what = format!("waiting {}s between two steps", interval.as_secs());
-            let then = format!("{}% of the traffic moves", (share + step).min(100));
-            (Action::Wait, Reason::new("WaitingForInterval", what).until(time).then(then))
+            let what = format!("waiting {}s with {share}% of the traffic moved", interval.as_secs());
+            let then = format!("{}% of the traffic is moved", (share + step).min(100));
+            (Action::Wait, Reason::new(Code::WaitingForInterval, what).until(time).then(then))
         }
         (Some(time), Action::Wait) if share < 100 => {
             let (action, reason) = decision;
@@ -133,7 +149,7 @@ fn canary(
     promote: Decision,
 ) -> Decision {
     let index = observed.rollout.step;
-    let enter_next = |what: String| (Action::EnterStep(index + 1), Reason::new("StepDone", what));
+    let enter_next = |what: String| (Action::EnterStep(index + 1), Reason::new(Code::StepDone, what));
     match steps.get(index as usize) {
         Some(Step::Weight(percent, units)) => {
             let needed = Amount::Percent(*percent).ceil_of(wanted.carrying()).max(1);
@@ -148,21 +164,37 @@ fn canary(
                 Goal { percent: (*percent).min(100), units, least, frees: true, forward: true, reached };
             movement::shift(wanted, observed, wanted.target, current, goal)
         }
-        Some(Step::Pause(Some(time))) => {
-            let until = observed.rollout.step_since + *time;
-            let reason = Reason::new("Paused", "a pause of the canary").since(observed.rollout.step_since);
-            if now < until {
-                (Action::Wait, reason.until(until).then("the next step"))
-            } else {
-                enter_next("the pause is over".to_owned())
+        Some(Step::Pause(time)) => {
+            let until = time.map(|time| observed.rollout.step_since + time);
+            if until.is_some_and(|until| now >= until) {
+                return enter_next("the pause is over".to_owned());
             }
-        }
-        Some(Step::Pause(None)) => {
-            let reason = Reason::new("Paused", "a pause of the canary").since(observed.rollout.step_since);
-            (Action::Wait, reason.then("a person promotes it"))
+            let share = observed.route.shown_percent(wanted.target);
+            let what = format!(
+                "paused with {share}% of the traffic moved, at step {} of {}",
+                index + 1,
+                steps.len()
+            );
+            let reason = Reason::new(Code::Paused, what).since(observed.rollout.step_since);
+            let next = upcoming(steps.get(index as usize + 1));
+            let reason = match until {
+                Some(until) => reason.until(until).then(next),
+                None => reason.then(format!("{next}, once it is promoted")),
+            };
+            (Action::Wait, reason)
         }
         Some(Step::Analysis(time)) => analysis(observed, now, *time, enter_next),
         None => movement::shift(wanted, observed, wanted.target, current, whole(wanted, promote)),
+    }
+}
+
+/// What a step of a canary does, as what happens next.
+fn upcoming(step: Option<&Step>) -> String {
+    match step {
+        Some(Step::Weight(percent, _)) => format!("{percent}% of the traffic moves"),
+        Some(Step::Pause(_)) => "another pause begins".to_owned(),
+        Some(Step::Analysis(_)) => "the checks are watched".to_owned(),
+        None => "all traffic moves".to_owned(),
     }
 }
 
@@ -173,7 +205,7 @@ fn analysis(
     enter_next: impl Fn(String) -> Decision,
 ) -> Decision {
     let until = observed.rollout.step_since + time;
-    let reason = |what: &str| Reason::new("Analysing", what).since(observed.rollout.step_since);
+    let reason = |what: &str| Reason::new(Code::Analysing, what).since(observed.rollout.step_since);
     match observed.rollout.verdict {
         Verdict::Open if now >= until && planted!("no-verdict-is-a-good-verdict") => {
             enter_next(String::new())
@@ -181,11 +213,17 @@ fn analysis(
         Verdict::Passed if now >= until => enter_next("the checks passed".to_owned()),
         // Waiting for data is not failing: without a verdict it goes on.
         _ if now >= until => {
-            (Action::Wait, reason("waiting for a verdict of the checks").then("the next step"))
+            (Action::Wait, reason("waiting for a verdict of the checks").then("the next step begins"))
         }
-        _ => (Action::Wait, reason("the checks are watched").until(until).then("the next step")),
+        _ => (Action::Wait, reason("the checks run").until(until).then("the next step begins")),
     }
 }
+
+/// The step of a blue-green rollout whose preview is whole: its delay runs from then on.
+const PREVIEWED: u32 = 1;
+
+/// The step in which all traffic goes to the new version.
+const FLIPPING: u32 = 2;
 
 fn blue_green(
     wanted: &Wanted,
@@ -197,31 +235,49 @@ fn blue_green(
 ) -> Decision {
     let target = wanted.target;
     let version = observed.version(target);
-    let is_promoted = observed.rollout.step > 0;
+    let preview = preview.ceil_of(wanted.replicas).clamp(1, wanted.replicas.max(1)).min(wanted.replicas);
+    let is_whole = version.ready >= preview && version.proven && version.asked >= preview;
+    let is_promoted = observed.rollout.step >= FLIPPING;
     // One flip and no shares: until then the new version has no traffic, however many of its units are ready.
     if observed.route.of(target) > 0 || (is_promoted && version.ready >= wanted.carrying()) {
         // The old version stays whole until it is promoted away from, and then as long as it is to be kept.
         let goal = Goal { frees: false, ..whole(wanted, promote) };
         return movement::shift(wanted, observed, target, current, goal);
     }
-    let preview = preview.ceil_of(wanted.replicas).clamp(1, wanted.replicas.max(1)).min(wanted.replicas);
     let units = if is_promoted { wanted.replicas } else { preview };
-    if is_promoted || version.ready < preview || !version.proven || version.asked < preview {
-        let what = format!("waiting for units to be ready: {} of {units}", version.ready);
-        let reached = movement::waiting(wanted, observed, "WaitingForReady", what);
+    if is_promoted || !is_whole {
+        // A preview that lost a unit is a new one once it is whole.
+        if observed.rollout.step == PREVIEWED {
+            return (
+                Action::EnterStep(0),
+                Reason::new(Code::StepRegressed, "the preview has lost a replica"),
+            );
+        }
+        let (code, what) = if version.ready >= units && !version.proven {
+            (Code::WaitingForProbe, movement::unproven("the new version"))
+        } else {
+            let ready = version.ready;
+            let what = format!("waiting for replicas of the new version to be ready: {ready} of {units}");
+            (Code::WaitingForReady, what)
+        };
+        let reached = movement::waiting(wanted, observed, code, what);
         let goal = Goal { percent: 0, units, least: units, frees: false, forward: true, reached };
         return movement::shift(wanted, observed, target, current, goal);
     }
+    if observed.rollout.step < PREVIEWED {
+        let what = format!("the preview is whole: {} ready", movement::count(version.ready));
+        return (Action::EnterStep(PREVIEWED), Reason::new(Code::StepDone, what));
+    }
     let until = observed.rollout.step_since + delay;
     let look =
-        Reason::new("Previewing", "the new version can be looked at").since(observed.rollout.step_since);
+        Reason::new(Code::Previewing, "the new version can be previewed").since(observed.rollout.step_since);
     if !auto_promote {
-        return (Action::Wait, look.then("a person promotes it"));
+        return (Action::Wait, look.then("all traffic moves once it is promoted"));
     }
     if now < until {
-        return (Action::Wait, look.until(until).then("all traffic moves"));
+        return (Action::Wait, look.until(until).then("all traffic is moved"));
     }
-    (Action::EnterStep(1), Reason::new("StepDone", "the new version is proven"))
+    (Action::EnterStep(FLIPPING), Reason::new(Code::StepDone, "the new version is proven"))
 }
 
 /// Down first: for services of which not even one more unit fits.
@@ -230,12 +286,15 @@ fn recreate(wanted: &Wanted, observed: &Observed, current: VersionId, promote: D
     if old.asked > 0 {
         return (
             Action::Ask(current, 0),
-            Reason::new("Stopping", "the old version stops before the new one starts"),
+            Reason::new(
+                Code::Stopping,
+                "scaling the current version to 0 replicas before the new one starts",
+            ),
         );
     }
     if old.live > 0 {
-        let what = format!("waiting for {} units of the old version to be gone", old.live);
-        return (Action::Wait, Reason::new("WaitingForGone", what).then("the new version starts"));
+        let what = format!("waiting for {} of the current version to end", movement::count(old.live));
+        return (Action::Wait, Reason::new(Code::WaitingForGone, what).then("the new version starts"));
     }
     movement::shift(wanted, observed, wanted.target, current, whole(wanted, promote))
 }

@@ -1,4 +1,4 @@
-//! A whole handover, before it happens: the same decisions in a world in which everything goes well.
+//! Simulates a whole handover before it happens: the same decisions while everything goes well.
 
 use std::time::Duration;
 
@@ -6,7 +6,10 @@ use super::{
     Action, Observed, Phase, Rollout, Verdict, Version, VersionId, Wanted, Weights, plan,
     policy::{Policy, waits_for_a_person},
 };
-use crate::reason::{Reason, Time, patience};
+use crate::{
+    Code,
+    reason::{Reason, Time, patience},
+};
 
 /// One line of a rehearsal: how things are from this moment on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +20,7 @@ pub struct Moment {
     pub old: Share,
     /// The new version.
     pub new: Share,
-    /// What was decided, and why.
+    /// The decision, with its reason.
     pub reason: Reason,
 }
 
@@ -35,10 +38,9 @@ pub struct Share {
 const OLD: VersionId = VersionId(1);
 const NEW: VersionId = VersionId(2);
 
-/// The handover to a new version from one that serves now, if a unit is ready `start` after it is asked for and gone
+/// The handover from a serving version to a new one, if a unit is ready `start` after it is asked for and gone
 /// `stop` after it is let go; called off at a time, if there is one. The flag says whether it ends; where it does not,
-/// the last moment says what it would wait for. Whoever
-/// is waited for comes at once.
+/// the last moment says what it would wait for. A person who is waited for promotes at once.
 pub fn rehearse(
     wanted: &Wanted,
     start: Duration,
@@ -46,26 +48,27 @@ pub fn rehearse(
     called_off: Option<Duration>,
 ) -> (Vec<Moment>, bool) {
     let wanted = &Wanted { target: NEW, ..wanted.clone() };
-    let mut world = World::new(wanted, start, stop);
+    let mut simulation = Simulation::new(wanted, start, stop);
     let mut moments = Vec::new();
     for _ in 0..patience(wanted.replicas) {
-        if called_off.is_some_and(|time| world.now >= time) {
-            world.observed.rollout.phase = Phase::Back;
+        if called_off.is_some_and(|time| simulation.now >= time) {
+            simulation.observed.rollout.phase = Phase::Back;
         }
-        let (action, reason) = plan(wanted, &world.observed, world.now);
+        let (action, reason) = plan(wanted, &simulation.observed, simulation.now);
         let done = action == Action::Done;
         let waits = action == Action::Wait;
         if !waits {
-            world.act(action);
-            moments.push(world.moment(reason));
-        } else if !world.pass_time(reason.until, called_off) {
-            if !waits_for_a_person(wanted, &world.observed) {
-                moments.push(world.moment(reason));
+            simulation.act(action);
+            moments.push(simulation.moment(reason));
+        } else if !simulation.pass_time(reason.until, called_off) {
+            if !waits_for_a_person(wanted, &simulation.observed) {
+                moments.push(simulation.moment(reason));
                 return (moments, false);
             }
-            world.act(Action::EnterStep(world.observed.rollout.step + 1));
-            moments
-                .push(world.moment(Reason::new("PromotedByHand", "a person promotes it, whenever that is")));
+            simulation.act(Action::EnterStep(simulation.observed.rollout.step + 1));
+            moments.push(
+                simulation.moment(Reason::new(Code::PromotedByHand, "a person promotes the new version")),
+            );
         }
         if done {
             return (moments, true);
@@ -74,7 +77,7 @@ pub fn rehearse(
     (moments, false)
 }
 
-struct World {
+struct Simulation {
     now: Time,
     start: Duration,
     stop: Duration,
@@ -90,7 +93,7 @@ enum Event {
     Gone,
 }
 
-impl World {
+impl Simulation {
     fn new(wanted: &Wanted, start: Duration, stop: Duration) -> Self {
         // What the old version is asked for under this spec is what it has.
         let units = wanted.replicas;
@@ -189,7 +192,11 @@ impl World {
     fn moment(&self, reason: Reason) -> Moment {
         let share = |id: VersionId| {
             let version = self.observed.version(id);
-            Share { units: version.live, ready: version.ready, percent: self.observed.route.percent(id) }
+            Share {
+                units: version.live,
+                ready: version.ready,
+                percent: self.observed.route.shown_percent(id),
+            }
         };
         Moment { at: self.now, old: share(OLD), new: share(NEW), reason }
     }

@@ -1,6 +1,7 @@
 //! Who gets which share of the traffic, exactly.
 
 use super::VersionId;
+use crate::percents;
 
 /// Route weights: integers of which only the ratio matters. A version that is not listed has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -45,6 +46,13 @@ impl Weights {
     pub fn percent(&self, version: VersionId) -> u32 {
         let share = u64::from(self.of(version)) * 100;
         share.checked_div(u64::from(self.total())).map_or(0, |percent| u32::try_from(percent).unwrap_or(100))
+    }
+
+    /// The share of a version in percent as people are shown it: those of all versions add up to 100.
+    pub fn shown_percent(&self, version: VersionId) -> u32 {
+        let parts: Vec<u32> = self.0.iter().map(|(_, weight)| *weight).collect();
+        let place = self.0.iter().position(|(v, _)| *v == version);
+        place.map_or(0, |place| percents(&parts)[place])
     }
 
     /// How many ready units a version needs to carry its weight, where `floor` units carry everything: the smallest k
@@ -106,6 +114,14 @@ mod tests {
         assert_eq!(toward(NEW, OLD, 100, 3, 3), Weights::all(NEW));
         assert_eq!(toward(NEW, OLD, 100, 9, 3), Weights::all(NEW));
         assert_eq!(toward(NEW, OLD, 5, 0, 3), Weights::all(OLD));
+    }
+
+    #[test]
+    fn shown_shares_add_up() {
+        let weights = Weights::split((NEW, 1), (OLD, 2));
+        assert_eq!((weights.percent(NEW), weights.percent(OLD)), (33, 66), "as far as it goes");
+        assert_eq!((weights.shown_percent(NEW), weights.shown_percent(OLD)), (33, 67));
+        assert_eq!(weights.shown_percent(VersionId(9)), 0);
     }
 
     #[test]

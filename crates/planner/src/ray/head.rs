@@ -4,7 +4,10 @@ use super::{
     Draft, name,
     types::{Op, Pod, Slot, Why},
 };
-use crate::reason::{Reason, Time};
+use crate::{
+    Code,
+    reason::{Reason, Time},
+};
 
 impl Draft<'_> {
     /// The head that is to stay.
@@ -49,12 +52,14 @@ impl Draft<'_> {
         let until = since + self.spec.thresholds.head;
         if self.now < until {
             let what = "the head's check fails";
-            let reason = Reason::new("WaitingForThreshold", what).since(since).until(until);
+            let reason = Reason::new(Code::WaitingForThreshold, what).since(since).until(until);
             return self.reasons.push(reason.then("it is marked unhealthy"));
         }
         if !self.pauses(&Slot::Head) {
             self.reasons.push(
-                Reason::new("MarkingUnhealthy", "the head's check fails").since(since).then("it is replaced"),
+                Reason::new(Code::MarkingUnhealthy, "the head's check fails")
+                    .since(since)
+                    .then("it is replaced"),
             );
             self.ops.push(Op::MarkUnhealthy { uid: head.uid.clone() });
         }
@@ -64,27 +69,27 @@ impl Draft<'_> {
         if self.spec.suspended {
             let what =
                 if self.places.is_empty() { "all pods are gone" } else { "waiting for the pods to go" };
-            let code = if self.places.is_empty() { "Suspended" } else { "Suspending" };
+            let code = if self.places.is_empty() { Code::Suspended } else { Code::Suspending };
             return self.note(code, what);
         }
         if self.live_head().is_some() {
             return;
         }
         if self.vacating(&Slot::Head) {
-            let reason = Reason::new("WaitingForHeadToLeave", "the last head is terminating");
+            let reason = Reason::new(Code::WaitingForHeadToLeave, "the last head is terminating");
             return self.reasons.push(reason.then("the next one is created"));
         }
         if self.recreating() {
-            return self.note("WaitingForOldTemplate", "pods of the former template are still there");
+            return self.note(Code::WaitingForOldTemplate, "pods of the former template are still there");
         }
         if self.workers_of_lost_head() {
             return self.note(
-                "WaitingForOldWorkers",
+                Code::WaitingForOldWorkers,
                 "workers of the last head are deleted before the next one comes",
             );
         }
-        self.note("CreatingHead", format!("there is no head; {} is created", name::head(self.spec)));
-        // The node is lost, so nobody else frees the name. A name of its own for the next head would let a leader with
+        self.note(Code::CreatingHead, format!("there is no head; {} is created", name::head(self.spec)));
+        // The node is lost, so nothing else frees the name. A name of its own for the next head would let a leader with
         // an older view make one beside it.
         let ghosts = self.places.get(&Slot::Head).into_iter().flatten().filter(|head| head.ghost());
         self.ops.extend(ghosts.map(|head| Op::ReleasePod { name: head.name.clone(), uid: head.uid.clone() }));

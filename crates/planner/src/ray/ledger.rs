@@ -6,10 +6,11 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::types::{Pod, Slot, Why};
-use crate::{Time, Uid};
+use crate::{Backoff, Time, Uid};
 
-const FIRST_PAUSE: Duration = Duration::from_secs(10);
-const LONGEST_PAUSE: Duration = Duration::from_mins(5);
+/// The waits between replacements of one place in a row.
+const PAUSE: Backoff = Backoff { first: Duration::from_secs(10), longest: Duration::from_mins(5) };
+
 /// A place that gave no trouble for this long starts over; twice the longest pause, as the kubelet has it.
 const FORGET_AFTER: Duration = Duration::from_mins(10);
 
@@ -35,8 +36,7 @@ pub struct Entry {
 impl Entry {
     /// Until when the place must be left alone.
     pub(super) fn pause(&self, now: Time) -> Option<Time> {
-        let doublings = self.replaced.checked_sub(1)?.min(16);
-        let until = self.at? + FIRST_PAUSE.saturating_mul(1 << doublings).min(LONGEST_PAUSE);
+        let until = self.at? + PAUSE.after(self.replaced);
         (now < until).then_some(until)
     }
 

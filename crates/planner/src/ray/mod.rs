@@ -4,10 +4,10 @@
 //! deletions, how often a place was replaced) is in the [`Ledger`], which the caller keeps in the cluster's status.
 //!
 //! # Guarantees
-//! - **One head.** Every head has the same name, so the API server refuses a second one whatever anybody believes, two
-//!   leaders included. A head that terminates on a lost node would keep the name for ever; it is released by its uid.
+//! - **One head.** Every head has the same name, so the API server refuses a second one, also from a second leader or
+//!   after an outdated observation. A head that terminates on a lost node would keep the name for ever; it is released by its uid.
 //! - **A head's loss costs no worker** when the cluster is fault tolerant: while the head is away, no live worker goes
-//!   except by somebody's explicit wish. Without external storage the new head knows nothing of the old one's workers,
+//!   except on explicit request. Without external storage the new head knows nothing of the old one's workers,
 //!   actors and replicas, and raylets that had joined the old one end themselves (Ray checks the cluster id); so those
 //!   that had started are replaced, before the new head comes. Workers still waiting for a head stay.
 //! - **Correlated trouble stops evictions.** If more than half of the replicas (and more than one) are unhealthy or on
@@ -16,7 +16,7 @@
 //! - **Evictions have a budget**: a tenth of a group's pods, at least one replica, from the deletion until the
 //!   replacement is ready. A place is replaced again after 10 s, then 20 s, up to 5 min.
 //! - **Names are not given twice** to workers once a view showed them or a list holds them, so a stale
-//!   `workersToDelete` hits nobody new. It is honoured for this cluster's workers only, and once.
+//!   `workersToDelete` hits no new pod. It is honoured for this cluster's workers only, and once.
 //! - **Terminating pods occupy their place**; only those on lost nodes do not.
 //! - **No view, no deletion.** A failed read plans nothing.
 
@@ -35,12 +35,16 @@ pub use self::{
         Why,
     },
 };
-use crate::reason::{Reason, Time};
+use crate::{
+    Code,
+    reason::{Reason, Time},
+};
 
 /// What to do next, and why. Without an observation, which is what a failed read leaves, nothing.
 pub fn plan(spec: &Spec, observed: Option<&Observed>, now: Time) -> Plan {
     let Some(observed) = observed else {
-        let reason = Reason::new("ObservationMissing", "the pods could not be read, so nothing is decided");
+        let reason =
+            Reason::new(Code::ObservationMissing, "the pods could not be read, so nothing is decided");
         return Plan { record: None, ops: Vec::new(), reason, others: Vec::new() };
     };
     let mut draft = Draft::new(spec, observed, now);
@@ -76,7 +80,7 @@ impl<'a> Draft<'a> {
         Self { spec, now, places, ledger, ops: Vec::new(), reasons: Vec::new() }
     }
 
-    fn note(&mut self, code: &'static str, what: impl Into<String>) {
+    fn note(&mut self, code: Code, what: impl Into<String>) {
         self.reasons.push(Reason::new(code, what));
     }
 
@@ -109,7 +113,7 @@ impl<'a> Draft<'a> {
     fn pauses(&mut self, slot: &Slot) -> bool {
         let Some(until) = self.ledger.get(slot).pause(self.now) else { return false };
         let what = format!("{} was replaced a moment ago", describe(slot));
-        self.reasons.push(Reason::new("BackingOff", what).until(until).then("it is replaced again"));
+        self.reasons.push(Reason::new(Code::BackingOff, what).until(until).then("it is replaced again"));
         true
     }
 
@@ -144,7 +148,7 @@ impl<'a> Draft<'a> {
 
     fn into_plan(self, before: &Ledger) -> Plan {
         let mut reasons = self.reasons.into_iter();
-        let matched = || Reason::new("Matched", "the pods are as wanted");
+        let matched = || Reason::new(Code::Matched, "the pods are as wanted");
         let reason = reasons.next().unwrap_or_else(matched);
         let record = (self.ledger != *before).then_some(self.ledger);
         Plan { record, ops: self.ops, reason, others: reasons.collect() }

@@ -20,7 +20,8 @@ pub(super) fn worker(spec: &Spec, group: &str, replica: u32, host: u32, incarnat
 /// deleted a moment ago, and the head from a group called `head`.
 fn stem(spec: &Spec, part: &str, kind: u8) -> String {
     let Uid(uid) = &spec.uid;
-    let readable: String = format!("{}-{part}", spec.name).chars().take(READABLE).collect();
+    // Groups may have capitals, and names of pods may not.
+    let readable: String = format!("{}-{part}", spec.name).to_lowercase().chars().take(READABLE).collect();
     let hash = fnv(uid.bytes().chain([0, kind]).chain(part.bytes()));
     format!("{}-{hash:08x}", readable.trim_end_matches('-'))
 }

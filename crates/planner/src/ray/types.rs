@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{ledger::Ledger, name};
-use crate::{Reason, Time, Uid};
+use crate::{Code, Reason, Time, Uid};
 
 /// A hash over the templates of the whole cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,7 +56,7 @@ pub struct Spec {
 pub struct Group {
     /// Its name.
     pub name: String,
-    /// How many replicas somebody asked for.
+    /// The wanted replicas.
     pub replicas: Option<u32>,
     /// The fewest.
     pub min: u32,
@@ -193,13 +193,13 @@ impl Pod {
         self.phase == Phase::Running && self.ready_since.is_some() && !self.failed() && !self.node_lost
     }
 
-    /// Ended, and nobody else brings it back. A container that the kubelet restarts is the kubelet's.
+    /// Ended, and nothing else brings it back. A container that the kubelet restarts is the kubelet's.
     pub(super) fn failed(&self) -> bool {
         let ended = self.phase == Phase::Running && self.ray == RayContainer::Ended { comes_back: false };
         matches!(self.phase, Phase::Failed | Phase::Succeeded) || ended
     }
 
-    /// Terminating on a lost node: it may stay for ever, because nobody is there to confirm its end.
+    /// Terminating on a lost node: it may stay for ever, because no kubelet confirms its end.
     pub(super) fn ghost(&self) -> bool {
         self.terminating && self.node_lost
     }
@@ -223,11 +223,11 @@ pub struct Observed {
 /// Why a pod is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Why {
-    /// It ended, and nobody else brings it back.
+    /// It ended, and nothing else brings it back.
     PodFailed,
     /// Its node is lost.
     NodeLost,
-    /// Its raylet fails, or somebody says so.
+    /// Its raylet fails, or it is marked.
     Unhealthy,
     /// A part of its replica is missing or ended, and the parts live together.
     IncompleteReplica,
@@ -249,19 +249,19 @@ pub enum Why {
 
 impl Why {
     /// The word for events and conditions.
-    pub fn code(self) -> &'static str {
+    pub fn code(self) -> Code {
         match self {
-            Self::PodFailed => "PodFailed",
-            Self::NodeLost => "NodeLost",
-            Self::Unhealthy => "Unhealthy",
-            Self::IncompleteReplica => "IncompleteReplica",
-            Self::WorkersToDelete => "WorkersToDelete",
-            Self::ScaledDown => "ScaledDown",
-            Self::Suspended => "Suspended",
-            Self::TemplateChanged => "TemplateChanged",
-            Self::HeadLost => "HeadLost",
-            Self::GroupRemoved => "GroupRemoved",
-            Self::Superseded => "Superseded",
+            Self::PodFailed => Code::PodFailed,
+            Self::NodeLost => Code::NodeLost,
+            Self::Unhealthy => Code::Unhealthy,
+            Self::IncompleteReplica => Code::IncompleteReplica,
+            Self::WorkersToDelete => Code::WorkersToDelete,
+            Self::ScaledDown => Code::ScaledDown,
+            Self::Suspended => Code::Suspended,
+            Self::TemplateChanged => Code::TemplateChanged,
+            Self::HeadLost => Code::HeadLost,
+            Self::GroupRemoved => Code::GroupRemoved,
+            Self::Superseded => Code::Superseded,
         }
     }
 
@@ -284,7 +284,7 @@ impl Why {
     }
 
     /// Whether this is the pod's own trouble, which may come again at once: such replacements are spaced out.
-    pub(super) fn backs_off(self) -> bool {
+    pub fn backs_off(self) -> bool {
         matches!(self, Self::PodFailed | Self::NodeLost | Self::Unhealthy | Self::IncompleteReplica)
     }
 }

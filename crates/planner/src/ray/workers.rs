@@ -6,7 +6,10 @@ use super::{
     Draft, describe, name,
     types::{Group, Op, Phase, Pod, Slot, Why},
 };
-use crate::reason::{Reason, Time};
+use crate::{
+    Code,
+    reason::{Reason, Time},
+};
 
 /// What is wrong with a replica, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,7 +20,7 @@ enum Trouble {
     Broken,
     /// A node of it is lost.
     Lost,
-    /// Somebody, we perhaps, marked a part of it.
+    /// A pod of it is marked, by us or by others.
     Marked,
     /// The check of a part of it fails, since then.
     Sick(Time),
@@ -110,7 +113,7 @@ impl Draft<'_> {
         }
     }
 
-    /// What somebody wants gone, and what cannot stay: no budget, because waiting would bring nothing.
+    /// Replicas that are asked to go, and replicas that cannot stay: no budget, because waiting would bring nothing.
     fn condemn_wanted(&mut self, group: &Group) {
         let orphaned = !self.spec.fault_tolerant && !self.head_present();
         for (slot, _) in self.replicas(group) {
@@ -143,8 +146,8 @@ impl Draft<'_> {
 
     /// More replicas than wanted: those in trouble go first, then the last ones.
     ///
-    /// With autoscaling, whoever lowers `replicas` also names who goes, because only Ray knows which node is idle; so
-    /// only what is above the maximum goes unnamed.
+    /// With autoscaling, the autoscaler that lowers `replicas` also names the replicas that go, because only Ray knows
+    /// which node is idle; so only what is above the maximum goes unnamed.
     fn condemn_excess(&mut self, group: &Group) {
         let most = if self.spec.autoscaling && !group.suspended { group.max } else { group.desired() };
         let mut replicas = self.replicas(group);
@@ -186,11 +189,11 @@ impl Draft<'_> {
     fn note_stopped(&mut self, evictions: &Evictions, slot: &Slot) {
         let what = describe(slot);
         let reason = if evictions.head.is_none() {
-            let what = format!("{what} is in trouble, but so is the head");
-            Reason::new("EvictionStoppedByHead", what).then("it is looked at again when the head is healthy")
+            let what = format!("{what} is in trouble, as is the head");
+            Reason::new(Code::EvictionStoppedByHead, what).then("it is evicted once the head is healthy")
         } else {
-            let what = format!("{what} is in trouble, but so are more than half of all");
-            Reason::new("EvictionStoppedCorrelated", what).then("it is looked at again when fewer are")
+            let what = format!("{what} is in trouble, as are more than half of all replicas");
+            Reason::new(Code::EvictionStoppedCorrelated, what).then("it is evicted once fewer are in trouble")
         };
         self.reasons.push(reason);
     }
@@ -213,7 +216,7 @@ impl Draft<'_> {
             let due = self.due(trouble, head);
             if let Some(until) = due.filter(|until| self.now < *until) {
                 let what = format!("the raylet check of {} fails", describe(&slot));
-                let reason = Reason::new("WaitingForThreshold", what).until(until);
+                let reason = Reason::new(Code::WaitingForThreshold, what).until(until);
                 self.reasons.push(reason.then("it is marked unhealthy"));
                 continue;
             }
@@ -222,7 +225,7 @@ impl Draft<'_> {
                 let what =
                     format!("{} is unhealthy, and as many as may be are being replaced", describe(&slot));
                 self.reasons.push(
-                    Reason::new("EvictionBudgetSpent", what).then("it is replaced when they are ready"),
+                    Reason::new(Code::EvictionBudgetSpent, what).then("it is replaced when they are ready"),
                 );
                 continue;
             }
@@ -243,7 +246,7 @@ impl Draft<'_> {
         if trouble == Trouble::Marked {
             return self.condemn(slot, Why::Unhealthy);
         }
-        self.note("MarkingUnhealthy", format!("the raylet check of {} fails", describe(slot)));
+        self.note(Code::MarkingUnhealthy, format!("the raylet check of {} fails", describe(slot)));
         let sick = self.live(slot).into_iter().filter(|pod| pod.raylet_unhealthy_since.is_some());
         self.ops.extend(sick.map(|pod| Op::MarkUnhealthy { uid: pod.uid.clone() }));
     }
@@ -306,7 +309,7 @@ impl Draft<'_> {
             let missing = |host: &u32| !pods.iter().any(|pod| pod.host() == *host);
             let hosts: Vec<u32> = (0..group.hosts()).filter(missing).collect();
             if !hosts.is_empty() {
-                self.note("CompletingReplica", format!("{} was begun", describe(&slot)));
+                self.note(Code::CompletingReplica, format!("{} was begun", describe(&slot)));
                 self.create(group, index, incarnation, hosts);
             }
         }
@@ -318,7 +321,7 @@ impl Draft<'_> {
             return;
         }
         self.note(
-            "CreatingWorkers",
+            Code::CreatingWorkers,
             format!("group {} lacks {missing} of {} replicas", group.name, group.desired()),
         );
         let mut evicted = self.free_evicted(group);
@@ -335,7 +338,7 @@ impl Draft<'_> {
         }
     }
 
-    /// An incarnation whose names nobody had or asked to be deleted.
+    /// An incarnation with names that were never used and never asked to be deleted.
     fn next_incarnation(&mut self, group: &Group, slot: &Slot, index: u32) -> u32 {
         let entry = self.ledger.get(slot);
         let fresh = entry.seen.map_or(0, |seen| seen.saturating_add(1)).max(entry.floor);

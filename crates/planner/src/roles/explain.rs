@@ -1,7 +1,7 @@
 //! Why, in a sentence.
 
 use crate::{
-    Reason, Time,
+    Code, Reason, Time,
     roles::{
         group::{Hold, Op, Turn},
         observed::{Group, Replica, State},
@@ -24,7 +24,7 @@ pub(super) struct Scene<'a> {
 impl Scene<'_> {
     pub fn reason(&self, ops: &[Op], replaced: &[&Replica], hold: Option<Hold>, done: bool) -> Reason {
         if done {
-            return Reason::new("UpToDate", "every replica has the revision of the spec and is Ready");
+            return Reason::new(Code::UpToDate, "every replica has the revision of the spec and is Ready");
         }
         if let Some(first) = replaced.first() {
             return self.replacing(first);
@@ -32,7 +32,10 @@ impl Scene<'_> {
         match self.turn {
             Turn::Protected => return self.protected(),
             Turn::Waiting => {
-                return Reason::new("WaitingForOtherGroups", "groups that come first are being upgraded");
+                return Reason::new(
+                    Code::WaitingForOtherGroups,
+                    "waiting for the groups before it to be upgraded",
+                );
             }
             Turn::Admitted => {}
         }
@@ -44,27 +47,27 @@ impl Scene<'_> {
 
     fn replacing(&self, replica: &Replica) -> Reason {
         let name = format!("{}-{}", replica.role, replica.ordinal);
-        let why = if replica.ready() { "the next one" } else { "it is not Ready, so it goes first" };
-        let reason = Reason::new("ReplacingReplica", format!("{} replaces {name}: {why}", self.step()));
-        reason.then(format!("{name} returns at the new revision"))
+        let why = if replica.ready() { "which is next" } else { "which is not Ready and goes first" };
+        let reason = Reason::new(Code::ReplacingReplica, format!("{} replaces {name}, {why}", self.step()));
+        reason.then(format!("{name} starts at the new revision"))
     }
 
     fn protected(&self) -> Reason {
         let what = format!("group {} is below the partition and stays at its revision", self.group.ordinal);
-        Reason::new("BelowPartition", what)
+        Reason::new(Code::BelowPartition, what)
     }
 
     /// The step in words: which one, and how far it is.
     fn step(&self) -> String {
         let Some(step) = self.position.state(self.tallies) else {
-            return "the fresh group".to_owned();
+            return "the new group".to_owned();
         };
         let far = format!("({} of {} {} updated and Ready)", step.satisfied, step.required, step.role);
         let of = self.spec.steps.len();
         if step.index < of {
             format!("step {} of {of} {far}", step.index + 1)
         } else {
-            format!("the rest {far}")
+            format!("the last step {far}")
         }
     }
 
@@ -73,13 +76,16 @@ impl Scene<'_> {
         let regressed = self.position.state(self.tallies).is_some_and(|step| step.regressed);
         let on = on_what(tally);
         let (code, what) = match hold {
-            Some(Hold::Gang) => ("WaitingForGangMinimum", format!("{step} keeps the gang minimum: {on}")),
-            Some(Hold::Budget) => ("WaitingForRoleBudget", format!("{step} has no replica to spare: {on}")),
-            None if regressed => ("StepRegressed", format!("{step} was met and is no longer: {on}")),
-            None => ("WaitingForReady", format!("{step} waits: {on}")),
+            Some(Hold::Gang) => (Code::WaitingForGangMinimum, format!("{step} keeps the gang minimum: {on}")),
+            Some(Hold::Budget) => (
+                Code::WaitingForRoleBudget,
+                format!("{step} may not take another replica out of service: {on}"),
+            ),
+            None if regressed => (Code::StepRegressed, format!("{step} was complete and is no longer: {on}")),
+            None => (Code::WaitingForReady, format!("{step} waits: {on}")),
         };
         Reason { since: blocking(tally).map(|replica| replica.since), ..Reason::new(code, what) }
-            .then("the upgrade goes on; it never does before")
+            .then("the upgrade continues")
     }
 
     /// A deadline marks the reason and decides nothing.
@@ -92,9 +98,9 @@ impl Scene<'_> {
             return reason;
         }
         if self.now >= end {
-            return Reason { code: "StepOverdue", ..reason };
+            return Reason { code: Code::StepOverdue, ..reason };
         }
-        reason.until(end).then("the step counts as stalled, and still nothing else is replaced")
+        reason.until(end).then("the step counts as stalled; nothing else is replaced")
     }
 }
 
@@ -107,7 +113,7 @@ fn blocking<'a>(tally: &Tally<'a>) -> Option<&'a Replica> {
 
 fn on_what(tally: &Tally<'_>) -> String {
     let Some(replica) = blocking(tally) else {
-        return format!("{} of {} {} are being made", tally.vacant(), tally.wanted, tally.name);
+        return format!("{} of {} {} are being created", tally.vacant(), tally.wanted, tally.name);
     };
     let name = format!("{}-{}", replica.role, replica.ordinal);
     match (&replica.blocking, replica.state) {
@@ -121,15 +127,18 @@ fn on_what(tally: &Tally<'_>) -> String {
 /// All steps are met; what is left is in excess.
 fn removing(ops: &[Op]) -> Reason {
     if ops.is_empty() {
-        return Reason::new("WaitingForTermination", "replicas in excess are draining or terminating");
+        return Reason::new(
+            Code::WaitingForTermination,
+            "waiting for surplus replicas to finish their requests and end",
+        );
     }
-    Reason::new("RemovingReplicas", "the spec asks for fewer replicas or no longer has their role")
+    Reason::new(Code::RemovingReplicas, "the spec asks for fewer replicas or no longer has their role")
 }
 
 pub(super) fn rebuilding(group: &Group) -> Reason {
     let failed = group.replicas.iter().filter(|replica| replica.failed);
     let first = failed.min_by_key(|replica| (&replica.role, replica.ordinal));
     let name = first.map_or_else(String::new, |replica| format!("{}-{}", replica.role, replica.ordinal));
-    let what = format!("{name} failed, and a failure makes the whole group {} anew", group.ordinal);
-    Reason::new("RebuildingGroup", what).then("it returns at one revision")
+    let what = format!("{name} failed, so all of group {} is recreated", group.ordinal);
+    Reason::new(Code::RebuildingGroup, what).then("the group starts at one revision")
 }

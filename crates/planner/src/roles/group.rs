@@ -51,13 +51,13 @@ pub enum Op {
         ordinal: u32,
         /// The incarnation that was decided on.
         uid: Uid,
-        /// The state that it was decided on. One that was seen starting and is Ready by now must not be deleted.
+        /// The state that it was decided on. A replica that was seen starting and is Ready by now must not be deleted.
         seen: State,
     },
 }
 
 impl Op {
-    /// The first write of a retirement: one that serves drains before it is deleted, one that does not is deleted.
+    /// The first write of a retirement: a serving replica drains before it is deleted, any other is deleted at once.
     fn retire(replica: &Replica) -> Self {
         let Replica { role, ordinal, uid, state, .. } = replica.clone();
         match state {
@@ -113,12 +113,16 @@ pub fn plan_group(spec: &GroupSpec, group: &Group, turn: Turn, now: Time) -> Pla
     }
     let gone = tallies.iter().flat_map(|tally| tally.surplus.iter().chain(&tally.failed));
     ops.extend(gone.map(|replica| Op::retire(replica)));
-    for (role, tally) in tallies.iter().enumerate() {
+    let ends = position.complete() && turn == Turn::Admitted;
+    // A role that was dropped is kept up until the last step is met, and not a moment longer: what is made then would be
+    // taken away again.
+    let is_kept = |(_, tally): &(usize, &Tally<'_>)| tally.target.is_some() || !ends;
+    for (role, tally) in tallies.iter().enumerate().filter(is_kept) {
         fill(tally, position.allowed(role, tally), &mut ops);
     }
     let (replaced, hold) = replacements(&tallies, &position, turn);
     ops.extend(replaced.iter().map(|replica| Op::retire(replica)));
-    if position.complete() && turn == Turn::Admitted {
+    if ends {
         let dropped = tallies.iter().filter(|tally| tally.target.is_none()).flat_map(|tally| &tally.stay);
         ops.extend(dropped.map(|replica| Op::retire(replica)));
     }
@@ -137,8 +141,8 @@ pub(super) fn retire_group(group: &Group) -> Vec<Op> {
 }
 
 /// After a failure the whole group goes, where the policy is so. The failed replica goes last: as long as it is there,
-/// whoever starts anew in the middle sees that the others have to go as well. Who remembers the failure elsewhere marks
-/// all of them, also those that serve.
+/// a process that starts in the middle sees that the others have to go as well. Who remembers the failure elsewhere
+/// marks all of them, also those that serve.
 fn rebuild(spec: &GroupSpec, group: &Group) -> Option<Vec<Op>> {
     let failed = |replica: &Replica| replica.failed && replica.stays();
     if spec.recovery != Recovery::Group || !group.replicas.iter().any(failed) {

@@ -19,7 +19,7 @@ pub struct Moment {
     pub new: (u32, u32),
     /// The group in which something was decided.
     pub group: u32,
-    /// What was decided, and why.
+    /// The decision, with its reason.
     pub reason: Reason,
 }
 
@@ -31,34 +31,34 @@ pub fn rehearse(
     start: Duration,
     stop: Duration,
 ) -> (Vec<Moment>, bool) {
-    let mut world = World::new(spec, old);
+    let mut simulation = Simulation::new(spec, old);
     let mut moments = Vec::new();
     let replicas: u32 = spec.group.roles.iter().map(|role| role.replicas).sum();
     for _ in 0..patience(spec.replicas.saturating_mul(replicas)) {
-        let decided = plan_set(spec, &world.groups, world.now);
+        let decided = plan_set(spec, &simulation.groups, simulation.now);
         let mut acted = false;
         for group in &decided.groups {
             for op in &group.plan.ops {
-                world.act(group.ordinal, op, start, stop);
+                simulation.act(group.ordinal, op, start, stop);
             }
             if !group.plan.ops.is_empty() {
                 acted = true;
-                moments.push(world.moment(spec, group.ordinal, group.plan.reason.clone()));
+                moments.push(simulation.moment(spec, group.ordinal, group.plan.reason.clone()));
             }
         }
         if decided.done {
-            moments.push(world.moment(spec, 0, decided.reason));
+            moments.push(simulation.moment(spec, 0, decided.reason));
             return (moments, true);
         }
-        if !acted && !world.pass_time() {
-            moments.push(world.moment(spec, 0, decided.reason));
+        if !acted && !simulation.pass_time() {
+            moments.push(simulation.moment(spec, 0, decided.reason));
             return (moments, false);
         }
     }
     (moments, false)
 }
 
-struct World {
+struct Simulation {
     now: Time,
     groups: Vec<Group>,
     /// What happens by itself, and when.
@@ -66,9 +66,9 @@ struct World {
     made: u64,
 }
 
-impl World {
+impl Simulation {
     fn new(spec: &SetSpec, old: &[(String, RoleHash)]) -> Self {
-        let mut world = Self { now: Duration::ZERO, groups: Vec::new(), coming: Vec::new(), made: 0 };
+        let mut simulation = Self { now: Duration::ZERO, groups: Vec::new(), coming: Vec::new(), made: 0 };
         let roles = spec.group.roles.iter().filter_map(|role| {
             let (_, hash) = old.iter().find(|(name, _)| *name == role.name)?;
             Some(Recorded { role: role.name.clone(), hash: hash.clone(), replicas: role.replicas })
@@ -78,13 +78,13 @@ impl World {
             let mut group = Group { ordinal, recorded: recorded.clone(), replicas: Vec::new() };
             for role in &recorded {
                 for place in 0..role.replicas {
-                    let replica = world.replica(&role.role, place, &role.hash, State::Ready);
+                    let replica = simulation.replica(&role.role, place, &role.hash, State::Ready);
                     group.replicas.push(replica);
                 }
             }
-            world.groups.push(group);
+            simulation.groups.push(group);
         }
-        world
+        simulation
     }
 
     fn replica(&mut self, role: &str, ordinal: u32, hash: &RoleHash, state: State) -> Replica {

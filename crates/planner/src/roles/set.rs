@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use crate::{
-    Reason, Time,
+    Code, Reason, Time,
     roles::{
         group::{Plan, Turn, plan_group, retire_group},
         observed::{Group, Replica},
@@ -86,8 +86,8 @@ fn untouched(plan: &GroupPlan) -> bool {
 /// What matters about a group for its turn.
 struct View<'a> {
     group: &'a Group,
-    /// Waiting, if something in it is still to be upgraded or to be made from what is wanted: also one of which nothing is
-    /// left, so that a failure does not admit it beyond the room.
+    /// Waiting, if something in it is still to be upgraded or to be made from what is wanted: also one of which nothing
+    /// is left, so that a failure does not admit it beyond the room.
     turn: Turn,
     running: bool,
     /// Some of it has been.
@@ -130,7 +130,7 @@ fn turns(spec: &SetSpec, views: &[View<'_>]) -> Vec<Turn> {
         (!view.begun, view.running, view.left, Reverse(view.group.ordinal))
     });
     for at in order {
-        // One that does not run is missed already: upgrading it takes nothing away, and may be its cure.
+        // A group that does not run is missing already: upgrading it takes nothing away, and may be its cure.
         let costs = u32::from(views[at].running);
         if in_flight < room && (costs == 0 || missed + costs <= room) {
             turns[at] = Turn::Admitted;
@@ -174,8 +174,10 @@ fn missing(spec: &SetSpec, groups: &[Group]) -> Vec<Group> {
 }
 
 fn removal(group: &Group) -> GroupPlan {
-    let reason =
-        Reason::new("RemovingGroup", format!("fewer groups are wanted, and group {} goes", group.ordinal));
+    let reason = Reason::new(
+        Code::RemovingGroup,
+        format!("the spec asks for fewer groups: group {} is removed", group.ordinal),
+    );
     let plan = Plan { ops: retire_group(group), reason, step: None, done: false };
     GroupPlan { ordinal: group.ordinal, turn: Turn::Waiting, running: false, plan }
 }
@@ -183,7 +185,7 @@ fn removal(group: &Group) -> GroupPlan {
 /// One sentence for the set: the first group that is in the upgrade, else what keeps the next one out.
 fn reason(plans: &[GroupPlan], views: &[View<'_>], done: bool) -> Reason {
     if done {
-        return Reason::new("UpToDate", "every group is as the spec has it");
+        return Reason::new(Code::UpToDate, "every group has the revision of the spec and serves");
     }
     let named = |plan: &GroupPlan| {
         let what = format!("group {}: {}", plan.ordinal, plan.plan.reason.what);
@@ -194,12 +196,15 @@ fn reason(plans: &[GroupPlan], views: &[View<'_>], done: bool) -> Reason {
         return named(plan);
     }
     let waits =
-        plans.iter().any(|plan| plan.turn == Turn::Waiting && plan.plan.reason.code != "RemovingGroup");
+        plans.iter().any(|plan| plan.turn == Turn::Waiting && plan.plan.reason.code != Code::RemovingGroup);
     let down = views.iter().filter(|view| !view.running).map(|view| view.group.ordinal).min();
     if let (true, Some(down)) = (waits, down) {
-        let what = format!("group {down} is not Running, and no other may be missed meanwhile");
-        return Reason::new("WaitingForGroupBudget", what).then("the next group is upgraded");
+        let what =
+            format!("group {down} is not Running, and the budget allows no other group to be unavailable");
+        return Reason::new(Code::WaitingForGroupBudget, what).then("the next group is upgraded");
     }
     let acting = plans.iter().find(|plan| !plan.plan.done && !plan.plan.ops.is_empty());
-    acting.or_else(|| plans.first()).map_or_else(|| Reason::new("NoGroups", "no groups are wanted"), named)
+    acting
+        .or_else(|| plans.first())
+        .map_or_else(|| Reason::new(Code::NoGroups, "the spec asks for no groups"), named)
 }

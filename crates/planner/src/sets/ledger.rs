@@ -1,7 +1,7 @@
 //! What a plan may still spend, and what it has spent so far.
 
 use crate::{
-    Reason,
+    Code, Reason,
     sets::{Op, Plan, SetSpec, State, Unit},
     units::Revision,
 };
@@ -18,25 +18,26 @@ pub(super) enum Why {
 }
 
 impl Why {
-    fn code(self) -> &'static str {
+    fn code(self) -> Code {
         match self {
-            Self::Drained => "DeletingDrained",
-            Self::Broken => "ReplacingUnready",
-            Self::Missing => "CreatingMissing",
-            Self::Surge => "AddingSurge",
-            Self::Surplus => "RemovingSurplus",
-            Self::Outdated => "UpdatingReady",
+            Self::Drained => Code::DeletingDrained,
+            Self::Broken => Code::ReplacingUnready,
+            Self::Missing => Code::CreatingMissing,
+            Self::Surge => Code::AddingSurge,
+            Self::Surplus => Code::RemovingSurplus,
+            Self::Outdated => Code::UpdatingReady,
         }
     }
 
-    fn text(self) -> &'static str {
+    /// The words before and after the names of the units.
+    fn text(self) -> (&'static str, &'static str) {
         match self {
-            Self::Drained => "has drained and is deleted",
-            Self::Broken => "is outdated and not ready, and is replaced first",
-            Self::Missing => "is missing and is created",
-            Self::Surge => "is added within the surge",
-            Self::Surplus => "is not needed any more",
-            Self::Outdated => "is outdated and is taken out of service within the budget",
+            Self::Drained => ("deleting drained", ""),
+            Self::Broken => ("replacing outdated, unready", ""),
+            Self::Missing => ("creating", ""),
+            Self::Surge => ("creating surge", ""),
+            Self::Surplus => ("removing surplus", ""),
+            Self::Outdated => ("taking outdated", " out of service"),
         }
     }
 }
@@ -90,7 +91,7 @@ impl<'a> Ledger<'a> {
         true
     }
 
-    /// Retires a unit: one that serves only if the floor allows, any other at once.
+    /// Retires a unit: a serving one only if the floor allows, any other at once.
     pub fn retire(&mut self, unit: &Unit, why: Why) -> bool {
         if unit.state != State::Ready {
             self.hopeful -= u32::from(unit.state == State::Lapsed);
@@ -108,10 +109,10 @@ impl<'a> Ledger<'a> {
 
     /// Replaces the outdated units that do not serve (LWS#488), all of them if need be (LWS#567).
     ///
-    /// One that never served goes at once. One that lapsed may be back in a moment; while the target has not shown that
-    /// it can be ready, deleting it could leave the service below its floor for good. So it goes if nothing of the target
-    /// is unready, or if the floor would hold without it. Where one is left, fewer serve than the floor wants, so none
-    /// that serves is taken instead.
+    /// A unit that never served goes at once. A lapsed unit may be back in a moment; while the target has not shown
+    /// that it can be ready, deleting it could leave the service below its floor for good. So it goes if nothing of the
+    /// target is unready, or if the floor would hold without it. Where one is left, fewer serve than the floor wants,
+    /// so none that serves is taken instead.
     pub fn replace_broken(&mut self, outdated: impl Fn(&Unit) -> bool) {
         let target = self.spec.target;
         let unready = |unit: &Unit| matches!(unit.state, State::Starting | State::Lapsed);
@@ -138,7 +139,7 @@ impl<'a> Ledger<'a> {
     /// The plan, with its reason.
     pub fn close(self, done: bool) -> Plan {
         let reason = if done {
-            Reason::new("UpToDate", format!("all {} units serve at the wanted revision", self.spec.replicas))
+            Reason::new(Code::UpToDate, format!("every {} serves the wanted revision", self.spec.noun))
         } else if let Some((_, first)) = self.ops.first() {
             Reason::new(first.code(), self.story()).then(self.wait().what)
         } else {
@@ -151,48 +152,68 @@ impl<'a> Ledger<'a> {
         self.ops.push((op, why));
     }
 
-    /// One clause for each kind of write: its first unit and how many more there are.
+    /// One clause for each kind of write, with the units that are written.
     fn story(&self) -> String {
-        let mut clauses: Vec<(Why, u32, usize)> = Vec::new();
+        let mut clauses: Vec<(Why, Vec<u32>)> = Vec::new();
         for (op, why) in &self.ops {
-            match clauses.iter_mut().find(|(seen, ..)| seen == why) {
-                Some((.., more)) => *more += 1,
-                None => clauses.push((*why, op.ordinal(), 0)),
+            match clauses.iter_mut().find(|(seen, _)| seen == why) {
+                Some((_, ordinals)) => ordinals.push(op.ordinal()),
+                None => clauses.push((*why, vec![op.ordinal()])),
             }
         }
-        let clause = |(why, ordinal, more): &(Why, u32, usize)| match more {
-            0 => format!("unit {ordinal} {}", why.text()),
-            more => format!("unit {ordinal} {} ({more} more alike)", why.text()),
+        let clause = |(why, ordinals): &(Why, Vec<u32>)| {
+            let (before, after) = why.text();
+            format!("{before} {}{after}", named(self.spec.noun, ordinals))
         };
         clauses.iter().map(clause).collect::<Vec<_>>().join("; ")
     }
 
     /// What has to happen before the next write.
     fn wait(&self) -> Reason {
+        let noun = self.spec.noun;
         let first = |wanted: fn(State) -> bool| self.units.iter().find(|unit| wanted(unit.state));
         let unready = |state| matches!(state, State::Starting | State::Lapsed);
         if self.ops.iter().any(|(op, _)| matches!(op, Op::Create { .. })) {
-            return Reason::new("WaitingForReady", "waiting for what was created to be ready");
+            return Reason::new(Code::WaitingForReady, format!("waiting for the new {noun}s to be ready"));
         }
         if let Some(unit) = first(unready) {
+            let is_update =
+                self.units.iter().any(|unit| unit.state.is_live() && unit.revision != self.spec.target);
+            if !is_update {
+                let what = format!("waiting for {noun} {} to be ready", unit.ordinal);
+                return Reason::new(Code::WaitingForReady, what);
+            }
             let revision = if unit.revision == self.spec.target { "new" } else { "old" };
-            let what = format!("waiting for unit {} of the {revision} revision to be ready", unit.ordinal);
-            return Reason::new("WaitingForReady", what).then("the next unit is replaced");
+            let what = format!("waiting for {noun} {} of the {revision} revision to be ready", unit.ordinal);
+            return Reason::new(Code::WaitingForReady, what).then(format!("the next {noun} is replaced"));
         }
-        if let Some(unit) = first(|state| matches!(state, State::Leaving { .. })) {
-            let what = format!("waiting for unit {} to finish its requests", unit.ordinal);
-            return Reason::new("WaitingForDrain", what).then("it is deleted");
+        if let Some(unit) = first(|state| state == State::Leaving { done: false }) {
+            let what = format!("waiting for {noun} {} to finish its requests", unit.ordinal);
+            return Reason::new(Code::WaitingForDrain, what).then("it is deleted");
         }
-        if let Some(unit) = first(|state| state == State::Terminating) {
+        if let Some(unit) = first(|state| matches!(state, State::Leaving { .. } | State::Terminating)) {
             let what =
-                format!("waiting for unit {} to be gone: its devices are not free before", unit.ordinal);
-            return Reason::new("WaitingForTermination", what).then("its place is filled");
+                format!("waiting for the pods of {noun} {} to end, which frees their devices", unit.ordinal);
+            return Reason::new(Code::WaitingForTermination, what).then("its replacement is created");
         }
         if !self.ops.is_empty() {
-            return Reason::new("WaitingForDrain", "waiting for what was taken out to finish its requests");
+            return Reason::new(
+                Code::WaitingForDrain,
+                format!("waiting for the {noun}s that leave service to finish their requests"),
+            );
         }
-        Reason::new("NoRoom", "neither surge nor unavailable leaves room to replace a unit")
+        Reason::new(Code::NoRoom, format!("maxSurge and maxUnavailable leave no room to replace a {noun}"))
     }
+}
+
+/// `group 4`, `groups 0, 1`, `groups 0, 1, 2 and 5 more`.
+fn named(noun: &str, ordinals: &[u32]) -> String {
+    const MOST: usize = 3;
+    let names: Vec<String> = ordinals.iter().take(MOST).map(u32::to_string).collect();
+    let plural = if ordinals.len() == 1 { "" } else { "s" };
+    let more = ordinals.len().saturating_sub(MOST);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{noun}{plural} {}{more}", names.join(", "))
 }
 
 impl Op {

@@ -46,6 +46,8 @@ pub struct SetSpec {
     pub old: Revision,
     /// Whether a unit has a place of its own.
     pub identity: Identity,
+    /// What a unit is called in reasons: `group`, or `replica`.
+    pub noun: &'static str,
 }
 
 /// What distinguishes one unit from the next.

@@ -18,48 +18,48 @@ pub struct Moment {
     pub old: (u32, u32),
     /// Units of the new revision: all, and those that serve.
     pub new: (u32, u32),
-    /// What was decided, and why.
+    /// The decision, with its reason.
     pub reason: Reason,
 }
 
 /// The update of a set that serves now, if a unit is ready `start` after it is made and has finished `stop` after it
 /// was taken out of service. The flag says whether it ends.
 pub fn rehearse(spec: &SetSpec, start: Duration, stop: Duration) -> (Vec<Moment>, bool) {
-    let mut world = World::new(spec);
+    let mut simulation = Simulation::new(spec);
     let mut moments = Vec::new();
     for _ in 0..patience(spec.replicas) {
-        let decided = plan(spec, &world.units(), world.now);
+        let decided = plan(spec, &simulation.units(), simulation.now);
         let acted = !decided.ops.is_empty();
         for op in &decided.ops {
-            world.act(op, start, stop);
+            simulation.act(op, start, stop);
         }
         if acted || decided.done {
-            moments.push(world.moment(spec, decided.reason));
+            moments.push(simulation.moment(spec, decided.reason));
         }
         if decided.done {
             return (moments, true);
         }
-        if !acted && !world.pass_time() {
+        if !acted && !simulation.pass_time() {
             return (moments, false);
         }
     }
     (moments, false)
 }
 
-struct World {
+struct Simulation {
     now: Time,
     /// Each unit, and when it does what it does next by itself.
     units: Vec<(Unit, Option<Time>)>,
     made: u64,
 }
 
-impl World {
+impl Simulation {
     fn new(spec: &SetSpec) -> Self {
-        let mut world = Self { now: Duration::ZERO, units: Vec::new(), made: 0 };
+        let mut simulation = Self { now: Duration::ZERO, units: Vec::new(), made: 0 };
         for ordinal in 0..spec.replicas {
-            world.make(ordinal, spec.old, State::Ready, None);
+            simulation.make(ordinal, spec.old, State::Ready, None);
         }
-        world
+        simulation
     }
 
     fn make(&mut self, ordinal: u32, revision: Revision, state: State, until: Option<Time>) {
@@ -126,6 +126,7 @@ mod tests {
             target: Revision(2),
             old: Revision(1),
             identity: Identity::Ordinal,
+            noun: "group",
         }
     }
 

@@ -3,27 +3,15 @@
 use std::time::Duration;
 
 use super::{Op, Phase, RestartPolicy, Unit, UnitSpec, missing, release};
-use crate::{Reason, Time};
+use crate::{Backoff, Code, Reason, Time};
 
-/// The wait before the second recreation in a row. The first is immediate: most failures are single. Ten seconds is
-/// where the kubelet starts for containers.
-pub const BACK_OFF_START: Duration = Duration::from_secs(10);
-
-/// The longest wait between two recreations: five minutes, the kubelet's own. A unit that loads a model for longer than
-/// that is not slowed down by it, and one that fails at once costs the cluster 12 starts an hour.
-pub const BACK_OFF_CAP: Duration = Duration::from_mins(5);
+/// The waits between recreations in a row, the kubelet's own for containers. The first recreation is immediate: most
+/// failures are single. A unit that loads a model for longer than five minutes is not slowed down by them, and a unit
+/// that fails at once costs the cluster 12 starts an hour.
+pub const BACK_OFF: Backoff = Backoff { first: Duration::from_secs(10), longest: Duration::from_mins(5) };
 
 /// A unit that was ready for ten minutes has recovered: its next failure is a new one.
 pub const STEADY_AFTER: Duration = Duration::from_mins(10);
-
-/// How long to wait after the last of so many recreations in a row.
-pub fn back_off(recreations: u32) -> Duration {
-    match recreations {
-        0 => Duration::ZERO,
-        // Five doublings reach the cap.
-        n => BACK_OFF_CAP.min(BACK_OFF_START * (1 << (n - 1).min(5))),
-    }
-}
 
 /// One thing that went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,7 +35,7 @@ fn together(spec: &UnitSpec, unit: &Unit) -> bool {
     }
 }
 
-/// The most severe failure that is not answered. Pods that terminate and pods of another incarnation are not looked at.
+/// The most severe failure that is not answered. Pods that terminate and pods of another incarnation are ignored.
 pub(super) fn find(spec: &UnitSpec, unit: &Unit) -> Option<Failure> {
     let together = together(spec, unit);
     let pods = unit.own_pods().filter_map(|pod| match pod {
@@ -76,12 +64,16 @@ pub(super) fn answer(spec: &UnitSpec, unit: &Unit, now: Time) -> Option<(Vec<Op>
             let ops = release(unit.own_pods().filter(|pod| pod.index == index));
             Some((
                 ops,
-                Reason::new("ReplacingPod", format!("pod {index} will not run again")).then("it is created"),
+                Reason::new(Code::ReplacingPod, format!("pod {index} has failed and is replaced"))
+                    .then("a new pod is created"),
             ))
         }
         _ if together && unit.own_pods().any(|pod| pod.terminating) => {
-            let what = "waiting for a pod that somebody deleted to be gone";
-            Some((Vec::new(), Reason::new("WaitingForTermination", what).then("the unit is recreated")))
+            let what = "waiting for a deleted pod to end";
+            Some((
+                Vec::new(),
+                Reason::new(Code::WaitingForTermination, what).then("all its pods are recreated"),
+            ))
         }
         _ => None,
     }
@@ -90,18 +82,24 @@ pub(super) fn answer(spec: &UnitSpec, unit: &Unit, now: Time) -> Option<(Vec<Op>
 /// The whole unit again: the record first, so that this failure is answered once, whatever happens to the deletes.
 fn recreate(unit: &Unit, failure: Failure, now: Time) -> (Vec<Op>, Reason) {
     let what = failure.text();
-    let wait =
-        unit.history.last_recreation.map(|at| (at, at.saturating_add(back_off(unit.history.recreations))));
+    let wait = unit
+        .history
+        .last_recreation
+        .map(|at| (at, at.saturating_add(BACK_OFF.after(unit.history.recreations))));
     // A lost node is no crash loop: its unit comes back at once.
     let held = wait.filter(|(_, until)| now < *until && !matches!(failure, Failure::Lost(_)));
     if let Some((since, until)) = held {
-        let what = format!("{what}; backing off after {} recreations", unit.history.recreations);
-        let reason = Reason::new("BackingOff", what).since(since).until(until);
-        return (Vec::new(), reason.then("the unit is recreated"));
+        let what = format!("{what}; backing off after {}", recreations(unit.history.recreations));
+        let reason = Reason::new(Code::BackingOff, what).since(since).until(until);
+        return (Vec::new(), reason.then("all its pods are recreated"));
     }
     let mut ops = vec![Op::RecordRecreation { incarnation: unit.history.incarnation.saturating_add(1) }];
     ops.extend(release(unit.own_pods()));
-    (ops, Reason::new("RecreatingUnit", what).then("new pods are created when the old ones are gone"))
+    (ops, Reason::new(Code::RecreatingUnit, what).then("new pods are created once the old ones have ended"))
+}
+
+fn recreations(count: u32) -> String {
+    if count == 1 { "1 recreation".to_owned() } else { format!("{count} recreations") }
 }
 
 impl Failure {
@@ -110,7 +108,7 @@ impl Failure {
             Self::Lost(index) => format!("the node of pod {index} is lost"),
             Self::Ended(index) => format!("pod {index} has ended"),
             Self::Restarted(index) => format!("a container of pod {index} restarted"),
-            Self::Vanished(index) => format!("pod {index} is gone"),
+            Self::Vanished(index) => format!("pod {index} was deleted"),
         }
     }
 }

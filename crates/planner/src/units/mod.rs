@@ -21,9 +21,9 @@
 mod failure;
 mod retire;
 
-use crate::{Reason, Time, Uid, sets};
+use crate::{Code, Reason, Time, Uid, sets};
 
-pub use failure::{BACK_OFF_CAP, BACK_OFF_START, STEADY_AFTER, back_off};
+pub use failure::{BACK_OFF, STEADY_AFTER};
 pub use retire::Drain;
 
 /// The number of a revision, as the owner's history counts them.
@@ -134,7 +134,7 @@ pub struct Unit {
     pub leaving: bool,
     /// Since when it is out of service in order to go.
     pub draining_since: Option<Time>,
-    /// Requests that it still works on, where somebody knows.
+    /// Requests that it still works on, where they are counted.
     pub in_flight: Option<u64>,
     /// What is remembered.
     pub history: History,
@@ -182,10 +182,10 @@ pub fn plan(spec: &UnitSpec, unit: &Unit, now: Time) -> (Vec<Op>, Reason) {
         return retire::plan(spec, unit, now);
     }
     if is_going(unit) {
-        // Whoever takes the last pods of a unit away has answered whatever was wrong with it: no failure is recorded, and
-        // whoever owns the place decides what comes next.
-        let what = "waiting for the last pods of the unit to be gone";
-        return (release(unit.pods.iter()), Reason::new("WaitingForTermination", what));
+        // Taking the last pods of a unit away answers whatever was wrong with it: no failure is recorded, and the owner
+        // of the place decides what comes next.
+        let what = "waiting for the last pods to end";
+        return (release(unit.pods.iter()), Reason::new(Code::WaitingForTermination, what));
     }
     let ready = is_ready(spec, unit);
     let mut ops = Vec::new();
@@ -275,8 +275,8 @@ fn clear(unit: &Unit) -> Option<(Vec<Op>, Reason)> {
     if count == 0 {
         return None;
     }
-    let what = format!("waiting for {count} pods of the previous incarnation to be gone");
-    Some((release(left_over()), Reason::new("WaitingForTermination", what).then("new pods are created")))
+    let what = format!("waiting for {count} of the previous pods to end");
+    Some((release(left_over()), Reason::new(Code::WaitingForTermination, what).then("new pods are created")))
 }
 
 /// Creates what is missing, when the startup policy allows.
@@ -287,7 +287,7 @@ fn start(spec: &UnitSpec, unit: &Unit) -> Option<(Vec<Op>, Reason)> {
     }
     let leader = unit.own_pods().find(|pod| pod.index == 0);
     let workers = unit.own_pods().any(|pod| pod.index > 0);
-    // Once a worker exists the leader has been where it had to be: what it is now holds nobody back.
+    // Once a worker exists the leader has been where it had to be: what it is now holds no worker back.
     let wait = if workers { None } else { gate(spec, leader) };
     if let Some(wait) = wait {
         missing.retain(|index| *index == 0);
@@ -295,30 +295,29 @@ fn start(spec: &UnitSpec, unit: &Unit) -> Option<(Vec<Op>, Reason)> {
             return Some((Vec::new(), wait.then(format!("{} workers are created", spec.size - 1))));
         }
     }
-    let what = format!("{} of {} pods are missing and are created", missing.len(), spec.size);
+    let what = format!("creating {} of {} pods", missing.len(), spec.size);
     Some((
         missing.into_iter().map(|index| Op::CreatePod { index }).collect(),
-        Reason::new("CreatingPods", what),
+        Reason::new(Code::CreatingPods, what),
     ))
 }
 
 /// What workers wait for.
 fn gate(spec: &UnitSpec, leader: Option<&Pod>) -> Option<Reason> {
     let Some(leader) = leader.filter(|leader| !leader.terminating) else {
-        // The leader's name goes first, whatever the policy: workers without it would have nobody to join.
-        return Some(Reason::new("WaitingForLeader", "waiting for the leader to exist"));
+        // The leader's name goes first, whatever the policy: workers without it would have no leader to join.
+        return Some(Reason::new(Code::WaitingForLeader, "waiting for the leader to be created"));
     };
     match spec.startup {
         StartupPolicy::LeaderCreated => None,
         StartupPolicy::LeaderReady if leader.ready => None,
         StartupPolicy::LeaderHasAddress if leader.has_address => None,
         StartupPolicy::LeaderReady => Some(Reason::new(
-            "WaitingForLeaderReady",
-            "waiting for the leader to be ready before its workers start; if it needs its workers to be ready, this \
-             never ends: use LeaderHasAddress or LeaderCreated",
+            Code::WaitingForLeaderReady,
+            "waiting for the leader to be ready; if it needs its workers for that, use startupPolicy LeaderHasAddress",
         )),
         StartupPolicy::LeaderHasAddress => {
-            Some(Reason::new("WaitingForLeaderAddress", "waiting for the leader to have an address"))
+            Some(Reason::new(Code::WaitingForLeaderAddress, "waiting for the leader to have an address"))
         }
     }
 }
@@ -330,25 +329,25 @@ fn settle(unit: &Unit, ready: bool, now: Time) -> (Vec<Op>, Reason) {
         let mut baselines: Vec<(Uid, u32)> =
             unit.own_pods().map(|pod| (pod.uid.clone(), pod.restarts)).collect();
         baselines.sort_unstable();
-        return (vec![Op::RecordStart { baselines }], Reason::new("Started", "all pods have started"));
+        return (vec![Op::RecordStart { baselines }], Reason::new(Code::Started, "all pods have started"));
     }
     if !ready {
         let unready = unit.own_pods().filter(|pod| !pod.ready).count();
         let what = format!("waiting for {unready} of {} pods to be ready", unit.pods.len());
-        return (Vec::new(), Reason::new("WaitingForReady", what).then("the unit serves"));
+        return (Vec::new(), Reason::new(Code::WaitingForReady, what).then("they serve"));
     }
     if !unit.in_service {
-        return (vec![Op::PutInService], Reason::new("PuttingInService", "all pods are ready"));
+        return (vec![Op::PutInService], Reason::new(Code::PuttingInService, "all pods are ready"));
     }
-    let serving = Reason::new("Serving", "all pods are ready and in service");
+    let serving = Reason::new(Code::Serving, "all pods are ready and in service");
     match unit.history.ready_since.filter(|_| unit.history.recreations > 0) {
         Some(since) if now >= since + STEADY_AFTER => (
             vec![Op::RecordSteady],
-            Reason::new("Steady", "ready for long enough to forget past recreations"),
+            Reason::new(Code::Steady, "ready for so long that past recreations no longer count"),
         ),
         Some(since) => {
             let until = since.saturating_add(STEADY_AFTER);
-            (Vec::new(), serving.since(since).until(until).then("past recreations are forgotten"))
+            (Vec::new(), serving.since(since).until(until).then("past recreations no longer count"))
         }
         None => (Vec::new(), serving),
     }

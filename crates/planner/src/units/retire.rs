@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use super::{Op, Unit, UnitSpec, is_ready, release};
-use crate::{Reason, Time};
+use crate::{Code, Reason, Time};
 
 /// How long a unit may finish what it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Drain {
     /// Until every gateway has noticed that it is out of service.
     pub settle: Duration,
-    /// After that, for its requests, where nobody counts them.
+    /// After that, for its requests, where they are not counted.
     pub drain: Duration,
-    /// From when it is out of service: the most, where somebody counts them.
+    /// From when it is out of service: the most, where they are counted.
     pub deadline: Duration,
 }
 
@@ -31,27 +31,32 @@ fn until(spec: &UnitSpec, unit: &Unit) -> Option<Time> {
 
 /// The next write of a unit that goes.
 pub(super) fn plan(spec: &UnitSpec, unit: &Unit, now: Time) -> (Vec<Op>, Reason) {
-    let waiting =
-        || Reason::new("WaitingForTermination", "waiting for the pods of a retired unit to be gone");
+    let waiting = || Reason::new(Code::WaitingForTermination, "waiting for the pods to end");
     let terminating = unit.pods.iter().any(|pod| pod.terminating);
     match unit.draining_since {
-        _ if unit.pods.is_empty() => (Vec::new(), Reason::new("Retired", "all pods are gone")),
+        _ if unit.pods.is_empty() => (Vec::new(), Reason::new(Code::Retired, "all pods have ended")),
         _ if unit.in_service => {
-            let reason = Reason::new("TakingOutOfService", "chosen to go, and still in service");
+            let reason = Reason::new(Code::TakingOutOfService, "leaving service");
             (vec![Op::TakeOutOfService], reason.then("it finishes its requests"))
         }
         _ if terminating => (release(unit.pods.iter()), waiting()),
         Some(since) if !is_done(spec, unit, now) => {
             let what = unit.in_flight.map_or_else(
-                || "waiting for requests that nobody counts".to_owned(),
-                |count| format!("waiting for {count} requests to finish"),
+                || "waiting for the drain to end: no gateway counts these requests".to_owned(),
+                |count| match count {
+                    1 => "waiting for 1 request to finish".to_owned(),
+                    count => format!("waiting for {count} requests to finish"),
+                },
             );
-            let reason = Reason::new("WaitingForDrain", what).since(since).then("its pods are deleted");
+            let reason = Reason::new(Code::WaitingForDrain, what).since(since).then("its pods are deleted");
             (Vec::new(), Reason { until: until(spec, unit), ..reason })
         }
         _ => {
             let ops = release(unit.pods.iter());
-            (ops, Reason::new("DeletingUnit", "out of service and drained"))
+            (
+                ops,
+                Reason::new(Code::DeletingUnit, "deleting pods that are out of service and have no requests"),
+            )
         }
     }
 }

@@ -16,7 +16,15 @@ pub const B: Revision = Revision(1);
 pub const C: Revision = Revision(2);
 
 pub fn mk_spec(identity: Identity, replicas: u32, surge: u32, unavailable: u32) -> SetSpec {
-    SetSpec { replicas, budget: Budget { surge, unavailable }, partition: 0, target: B, old: A, identity }
+    SetSpec {
+        replicas,
+        budget: Budget { surge, unavailable },
+        partition: 0,
+        target: B,
+        old: A,
+        identity,
+        noun: "group",
+    }
 }
 
 pub fn mk_unit(ordinal: u32, revision: Revision, state: State) -> Unit {
@@ -45,7 +53,6 @@ fn broken_rule(spec: &SetSpec, units: &[Unit], made: &Plan) -> Option<&'static s
         (!made.done || matched(spec, units) && made.ops.is_empty(), "done, and not as wanted"),
         (made.done || !matched(spec, units), "as wanted, and not done"),
         (moves(units, made), "nothing is done and nothing is waited for"),
-        (made.reason.code.chars().all(char::is_alphanumeric), "a code is no word"),
     ];
     rules.iter().find(|(holds, _)| !holds).map(|(_, text)| *text)
 }

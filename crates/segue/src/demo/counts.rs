@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use gateway::{Snapshot, load::Tallied};
+use gateway::{Snapshot, load::Totals};
 
 use crate::output::Error;
 
@@ -10,13 +10,13 @@ use crate::output::Error;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     /// By the load: how every request ended for its user.
-    pub(super) load: Tallied,
+    pub(super) load: Totals,
     pub(super) gateway: ByGateway,
     pub(super) servers: ByServers,
 }
 
-/// The gateway counts requests where it reads them, and connections where it forwards bytes. The load opens a connection
-/// for each request to a Service, so both are requests here.
+/// The gateway counts requests where it reads them, of routes and of Services, and connections where it forwards bytes.
+/// The load opens a connection for each request to a Service, so both are requests here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ByGateway {
     pub(super) requests: u64,
@@ -26,8 +26,10 @@ pub(super) struct ByGateway {
 impl ByGateway {
     pub(super) fn of(snapshot: &Snapshot) -> Self {
         let routed: u64 = snapshot.routes.values().map(|counts| counts.requests).sum();
-        let connections = snapshot.services.values().map(|counts| counts.accepted).sum();
-        Self { requests: routed + snapshot.unrouted, connections }
+        let direct = || snapshot.cluster_addresses.values();
+        let requests: u64 = direct().map(|counts| counts.requests).sum();
+        let connections = direct().map(|counts| counts.accepted).sum();
+        Self { requests: routed + requests + snapshot.unrouted, connections }
     }
 }
 
@@ -69,11 +71,11 @@ impl Counts {
     pub(super) fn verdict(&self) -> &'static str {
         let asked = self.load.requests();
         if !self.disagreements().is_empty() {
-            "they DISAGREE"
+            "the counts DIFFER"
         } else if self.by_gateway() == asked && self.servers.answered == asked {
-            "they agree"
+            "the counts agree"
         } else {
-            "they agree, but for what failed or broke off"
+            "the counts agree except for failed requests"
         }
     }
 
@@ -83,20 +85,20 @@ impl Counts {
     /// have been answered to the end: only its user knows that it was not. So with `n` of those, a count may be up to `n`
     /// less. When nothing failed, all three are the same number.
     pub(super) fn disagreements(&self) -> Vec<String> {
-        let Tallied { ok, app_errors, failed, .. } = self.load;
+        let Totals { ok, app_errors, failed, .. } = self.load;
         let asked = self.load.requests();
         let mut found = Vec::new();
-        let mut compare = |who: &str, counted: u64, least: u64| {
+        let mut compare = |counter: &str, counted: u64, least: u64| {
             if !(least..=asked).contains(&counted) {
                 let expected = if least == asked { asked.to_string() } else { format!("{least} to {asked}") };
-                found.push(format!("{who} counted {counted} requests, the load {expected}"));
+                found.push(format!("{counter} counted {counted} requests instead of {expected}"));
             }
         };
         compare("the gateway", self.by_gateway(), asked - failed);
         compare("the model servers", self.servers.answered, ok + app_errors);
         if !found.is_empty() && self.servers.killed > 0 {
             found.push(format!(
-                "{} of {} model servers were killed and may have answered more than they wrote down",
+                "{} of {} model servers were killed before they wrote their last count",
                 self.servers.killed, self.servers.servers
             ));
         }
@@ -111,7 +113,7 @@ pub(super) mod tests {
     /// So many requests that all went well, each counted by all three.
     pub(in super::super) fn good(requests: u64) -> Counts {
         Counts {
-            load: Tallied { ok: requests, ..Tallied::default() },
+            load: Totals { ok: requests, ..Totals::default() },
             gateway: ByGateway { requests: requests - requests / 3, connections: requests / 3 },
             servers: ByServers { answered: requests, servers: 8, killed: 0 },
         }
@@ -125,29 +127,32 @@ pub(super) mod tests {
             counts.servers.answered = off;
             assert_eq!(
                 counts.disagreements(),
-                [format!("the model servers counted {off} requests, the load 300")]
+                [format!("the model servers counted {off} requests instead of 300")]
             );
             let mut counts = good(300);
             counts.gateway.requests = off - 100;
-            assert_eq!(counts.disagreements(), [format!("the gateway counted {off} requests, the load 300")]);
+            assert_eq!(
+                counts.disagreements(),
+                [format!("the gateway counted {off} requests instead of 300")]
+            );
         }
     }
 
     #[test]
     fn what_failed_or_broke_off_may_be_missing_and_nothing_else() {
         let mut counts = good(300);
-        counts.load = Tallied { ok: 290, app_errors: 1, failed: 4, truncated: 5 };
+        counts.load = Totals { ok: 290, app_errors: 1, failed: 4, truncated: 5 };
         counts.servers.answered = 291;
         counts.gateway.requests = 196;
         assert!(counts.disagreements().is_empty());
-        assert_eq!(counts.verdict(), "they agree, but for what failed or broke off");
+        assert_eq!(counts.verdict(), "the counts agree except for failed requests");
         counts.servers.answered = 290;
         counts.gateway.requests = 195;
         assert_eq!(
             counts.disagreements(),
             [
-                "the gateway counted 295 requests, the load 296 to 300",
-                "the model servers counted 290 requests, the load 291 to 300"
+                "the gateway counted 295 requests instead of 296 to 300",
+                "the model servers counted 290 requests instead of 291 to 300"
             ]
         );
     }

@@ -1,8 +1,8 @@
-//! The users of the demonstrated service: many short questions, and a few long ones at any time.
+//! The load of the demonstration: many short requests, and a few streams at any time.
 
 use std::{net::SocketAddr, time::Duration};
 
-use gateway::load::{Client, Tallied, Target};
+use gateway::load::{Client, Target, Totals};
 use tokio::{sync::watch, task::JoinSet};
 
 use super::manifest::{NAME, TOKEN_MILLIS, TOKENS};
@@ -15,12 +15,12 @@ const APART: Duration = Duration::from_millis((TOKENS * TOKEN_MILLIS / STREAMS) 
 
 const PATH: &str = "/v1/completions";
 
-/// Where users come in.
+/// The addresses that the load goes to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Doors {
-    /// Of the Gateway: by request.
+pub(super) struct Addresses {
+    /// The Gateway, which balances requests.
     pub(super) gateway: SocketAddr,
-    /// Of the stable Service: by connection, as users inside a cluster.
+    /// The stable Service, which balances connections, as for clients inside a cluster.
     pub(super) service: SocketAddr,
 }
 
@@ -34,16 +34,16 @@ pub(super) struct Load {
 
 impl Load {
     /// Two thirds by the Gateway, one third by the Service with a new connection each, and the streams.
-    pub(super) fn start(doors: Doors, per_second: u32) -> Self {
+    pub(super) fn start(addresses: Addresses, per_second: u32) -> Self {
         let target = |address, path: &str, fresh| Target {
             address,
             host: NAME.to_owned(),
             path: path.to_owned(),
             fresh,
         };
-        let by_gateway = Client::new(target(doors.gateway, PATH, false));
-        let by_service = Client::new(target(doors.service, PATH, true));
-        let streams = target(doors.gateway, &format!("{PATH}?stream={TOKENS}"), false);
+        let by_gateway = Client::new(target(addresses.gateway, PATH, false));
+        let by_service = Client::new(target(addresses.service, PATH, true));
+        let streams = target(addresses.gateway, &format!("{PATH}?stream={TOKENS}"), false);
         let streams = Client::of_streams(streams, sample::LAST_EVENT);
         let (stop, stopped) = watch::channel(false);
         let told = || {
@@ -55,21 +55,21 @@ impl Load {
         let mut asking = JoinSet::new();
         for (client, per_second) in [(&by_gateway, gateway_share), (&by_service, service_share)] {
             let (client, told) = (client.clone(), told());
-            asking.spawn(async move { client.ask_steadily(per_second, told).await });
+            asking.spawn(async move { client.open_loop(per_second, told).await });
         }
         for place in 0..STREAMS {
             let (client, stopping) = (streams.clone(), told());
             asking.spawn(async move {
                 tokio::time::sleep(APART * place).await;
-                client.keep_asking(1, stopping).await;
+                client.closed_loop_until(1, stopping).await;
             });
         }
         Self { clients: [by_gateway, by_service, streams], stop, asking }
     }
 
     /// How requests ended, so far.
-    pub(super) fn tallied(&self) -> Tallied {
-        self.clients.iter().map(Client::tallied).fold(Tallied::default(), |sum, more| Tallied {
+    pub(super) fn totals(&self) -> Totals {
+        self.clients.iter().map(Client::totals).fold(Totals::default(), |sum, more| Totals {
             ok: sum.ok + more.ok,
             app_errors: sum.app_errors + more.app_errors,
             failed: sum.failed + more.failed,

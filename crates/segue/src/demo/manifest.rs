@@ -16,9 +16,9 @@ pub(super) const TOKENS: u32 = 20;
 /// How the new version takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Strategy {
-    /// Unit by unit
+    /// Replica by replica
     Rolling,
-    /// By equal steps of capacity and traffic
+    /// In equal steps of capacity and traffic
     Incremental,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Service {
     pub(super) program: PathBuf,
     /// Where the servers keep their counts.
     pub(super) counts: PathBuf,
-    /// Of the service, and of its pods. One that nobody else has, so that a demonstration runs beside `segue up`.
+    /// The port of the Service and of its pods. It is free, so that a demonstration runs beside `segue up`.
     pub(super) port: u16,
     pub(super) strategy: Strategy,
 }

@@ -1,8 +1,8 @@
 mod counts;
 mod load;
 mod manifest;
+mod progress;
 mod screen;
-mod stage;
 mod summary;
 mod view;
 mod watch;
@@ -17,7 +17,7 @@ use std::{
 use api::modeldeployment::{ModelDeployment, Outcome};
 use clap::{Args as ClapArgs, ValueEnum};
 use controllers::Protections;
-use gateway::{routes::ServicePort, world::Name};
+use gateway::{cache::Name, routes::ServicePort};
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
@@ -26,20 +26,20 @@ use serde_json::Value;
 
 use self::{
     counts::{ByGateway, ByServers, Counts},
-    load::Doors,
+    load::Addresses,
     manifest::{NAME, REPLICAS, Service, Strategy},
-    stage::Stage,
+    progress::Progress,
     summary::Summary,
     view::doing,
     watch::{ended, serves},
 };
 use crate::{
-    machine::{Machine, Settings},
+    embedded::{Embedded, Settings},
     output::{self, Answer, Error, Format},
     signals::Signals,
 };
 
-/// Watch a model service go from one version to the next under load, on this machine
+/// Upgrade a sample service under load on this machine, and count the requests that fail
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   segue demo
@@ -47,33 +47,34 @@ use crate::{
   segue demo --without drain
   segue demo -o json 2>/dev/null
 
-Takes about a minute, needs nothing but Linux, and leaves nothing behind. Exit codes: 0 the new version took over and
-nothing was dropped, 1 something was, 2 it could not be shown.")]
+Takes about a minute, needs Linux, and leaves nothing behind. Exit codes: 0 the upgrade finished and no request failed, 1 it \
+did not finish or a request failed, 2 it could not run.")]
 pub(crate) struct Args {
-    /// How the new version takes over
+    /// The strategy of the upgrade
     #[arg(long, value_enum, default_value = "rolling")]
     strategy: Strategy,
-    /// How long the new version may take to take over
+    /// The most seconds that the upgrade may take
     #[arg(long, value_name = "N", default_value_t = 80)]
     seconds: u64,
-    /// Short requests a second, beside the long streams
+    /// Short requests per second, beside the streams
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(3..=2000))]
     rps: u32,
-    /// Take a protection away, to see what it is good for; may be given more than once
+    /// Switch a protection off, to see what it prevents; may be repeated
     #[arg(long, value_enum, value_name = "PROTECTION")]
     without: Vec<Protection>,
+    /// The output format of the summary
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
 }
 
-/// What can be taken away.
+/// A protection that can be switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Protection {
-    /// A replica that leaves finishes its requests before it is deleted
+    /// A replica finishes its requests before it is deleted
     Drain,
-    /// A version gets traffic only when its replicas are ready
+    /// A version gets traffic only once its replicas are ready
     Gate,
-    /// A change of traffic counts only when the gateway has confirmed it
+    /// The old version is scaled down only once the gateway has confirmed the new weights
     Settle,
 }
 
@@ -107,37 +108,37 @@ async fn demonstrate(args: &Args) -> Result<Answer, Error> {
     let mut settings = Settings::new(directory.path().to_owned(), 0);
     settings.gateway.lag = LAG;
     // Nor does it send elsewhere what is meant for a version without a ready replica: others do not.
-    settings.gateway.divert = false;
+    settings.gateway.failover = false;
     settings.protections = protections(&args.without);
     let (protections, fronts) = (settings.protections, settings.gateway.addresses);
 
-    let mut machine = Machine::start(settings).await?;
+    let mut machine = Embedded::start(settings).await?;
     let (client, gateway) = (machine.client.clone(), machine.gateway.clone());
-    let mut stage = match Stage::open(heading(&machine), &client, gateway, args.output) {
-        Ok(stage) => stage,
+    let mut progress = match Progress::open(heading(&machine), &client, gateway, args.output) {
+        Ok(progress) => progress,
         Err(error) => {
             drop(machine.stop().await);
             return Err(error);
         }
     };
-    let played = tokio::select! {
-        played = play(&mut stage, &client, &service, fronts, args) => played,
-        () = signals.told_to_stop() => Err(Error::Interrupted),
+    let finished = tokio::select! {
+        finished = roll_out(&mut progress, &client, &service, fronts, args) => finished,
+        () = signals.stopped() => Err(Error::Interrupted),
         error = machine.failed() => Err(error),
     };
-    let Played { outcome, took } = match played {
-        Ok(played) => played,
+    let Finished { outcome, took } = match finished {
+        Ok(finished) => finished,
         Err(error) => {
             // The terminal first: its owner waits for it.
-            drop(stage);
+            drop(progress);
             drop(machine.stop().await);
             return Err(error);
         }
     };
-    stage.act("every pod is told to end")?;
-    let (load, gateway) = (stage.tallied(), ByGateway::of(&stage.snapshot()));
-    let (peak, steps) = (stage.known().peak, stage.steps().to_vec());
-    drop(stage);
+    progress.phase("all pods stop")?;
+    let (load, gateway) = (progress.totals(), ByGateway::of(&progress.snapshot()));
+    let (peak, steps) = (progress.known().peak, progress.steps().to_vec());
+    drop(progress);
     machine.stop().await?;
     // Not before: what a server has counted is final when it has ended.
     let counts = Counts { load, gateway, servers: ByServers::read(&service.counts)? };
@@ -150,63 +151,64 @@ async fn demonstrate(args: &Args) -> Result<Answer, Error> {
     Ok(if summary.is_good() { Answer::Yes } else { Answer::No })
 }
 
-/// How the handover went.
-struct Played {
+/// How the rollout ended, and how long it took.
+struct Finished {
     outcome: Option<Outcome>,
     took: Duration,
 }
 
-/// The demonstration, act by act.
-async fn play(
-    stage: &mut Stage,
+/// Runs the demonstration, phase by phase.
+async fn roll_out(
+    progress: &mut Progress,
     client: &Client,
     service: &Service,
     fronts: [u8; 2],
     args: &Args,
-) -> Result<Played, Error> {
-    stage.act(&format!("{REPLICAS} replicas of v1 start"))?;
+) -> Result<Finished, Error> {
+    progress.phase(&format!("{REPLICAS} replicas of v1 start"))?;
     let generation = apply(client, &service.manifest("v1")).await?;
-    let before = stage
-        .look_until(START, |stage| {
-            let status = stage.known().status;
+    let before = progress
+        .wait_until(START, |progress| {
+            let status = progress.known().status;
             serves(&status, generation).then(|| status.current_version.unwrap_or_default())
         })
         .await?
-        .ok_or_else(|| not_serving(stage))?;
+        .ok_or_else(|| not_serving(progress))?;
     let cluster = cluster_address(client, service.port).await?;
-    let doors = stage
-        .look_until(START, |stage| doors(stage, cluster, fronts))
+    let addresses = progress
+        .wait_until(START, |progress| addresses(progress, cluster, fronts))
         .await?
-        .ok_or_else(|| not_serving(stage))?;
+        .ok_or_else(|| not_serving(progress))?;
 
-    stage.act("v1 serves, and users come")?;
-    stage.let_users_in(doors, args.rps);
-    stage.look_until(BEFORE, |_| None::<()>).await?;
+    progress.phase("v1 serves, and the load starts")?;
+    progress.start_load(addresses, args.rps);
+    progress.wait_until(BEFORE, |_| None::<()>).await?;
 
-    stage.act("v2 is applied")?;
-    let began = stage.elapsed();
+    progress.phase("v2 is applied")?;
+    let began = progress.elapsed();
     let generation = apply(client, &service.manifest("v2")).await?;
     let limit = Duration::from_secs(args.seconds);
-    let outcome = stage.look_until(limit, |stage| ended(&stage.known().status, generation, &before)).await?;
-    let took = stage.elapsed().saturating_sub(began);
-    stage.act(&match outcome {
-        Some(outcome) => format!("v2 is {outcome:?}; users stay a while"),
+    let outcome =
+        progress.wait_until(limit, |progress| ended(&progress.known().status, generation, &before)).await?;
+    let took = progress.elapsed().saturating_sub(began);
+    progress.phase(&match outcome {
+        Some(_) => format!("v2 {}; the load continues for {} s", summary::ended(outcome), AFTER.as_secs()),
         None => format!("v2 did not take over within {} s", args.seconds),
     })?;
-    stage.look_until(AFTER, |_| None::<()>).await?;
+    progress.wait_until(AFTER, |_| None::<()>).await?;
 
-    stage.act("users ask nothing new and wait for their last answers")?;
-    if !stage.let_users_go(LAST_ANSWERS).await? {
-        stage.act("some answers never came")?;
+    progress.phase("the load stops, and the last requests finish")?;
+    if !progress.stop_load(LAST_ANSWERS).await? {
+        progress.phase("some requests did not finish")?;
     }
-    Ok(Played { outcome, took })
+    Ok(Finished { outcome, took })
 }
 
 /// What is real, and what is not; in lines that a narrow terminal does not cut.
-fn heading(machine: &Machine) -> String {
+fn heading(machine: &Embedded) -> String {
     format!(
-        "Real: processes, sockets, every request. Not real: an embedded API, no model.\n\
-         Nothing leaves this machine. To look on from another terminal:\n  \
+        "Real processes, sockets and requests; an embedded API, and a simulated model.\n\
+         Nothing leaves this machine. To watch from another terminal:\n  \
          kubectl --kubeconfig {} get mdep,pods",
         machine.kubeconfig.display()
     )
@@ -225,40 +227,41 @@ fn protections(without: &[Protection]) -> Protections {
     Protections { drain: on(Protection::Drain), gate: on(Protection::Gate), settle: on(Protection::Settle) }
 }
 
-fn not_serving(stage: &Stage) -> Error {
-    let why = doing(&stage.known().status).unwrap_or_else(|| "its status says nothing".to_owned());
-    Error::Up { what: "bring the first version into service", why }
+fn not_serving(progress: &Progress) -> Error {
+    let why = doing(&progress.known().status).unwrap_or_else(|| "its status has no message".to_owned());
+    Error::FailedTo { what: "bring the first version into service", why }
 }
 
-/// Applies a manifest; its generation.
+/// Applies a manifest, and returns its generation.
 async fn apply(client: &Client, manifest: &Value) -> Result<i64, Error> {
     let kind = ApiResource::erase::<ModelDeployment>(&());
     let api: Api<DynamicObject> = Api::default_namespaced_with(client.clone(), &kind);
     let applied = api.patch(NAME, &PatchParams::apply("segue-demo"), &Patch::Apply(manifest)).await;
-    let applied = applied.map_err(|error| Error::up("apply the service", &error))?;
+    let applied = applied.map_err(|error| Error::failed_to("apply the service", &error))?;
     Ok(applied.metadata.generation.unwrap_or_default())
 }
 
-/// Where the stable Service is.
+/// Returns the address of the stable Service.
 async fn cluster_address(client: &Client, port: u16) -> Result<SocketAddr, Error> {
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Service"));
     let api: Api<DynamicObject> = Api::default_namespaced_with(client.clone(), &kind);
-    let found = api.get(NAME).await.map_err(|error| Error::up("find the Service", &error))?;
+    let found = api.get(NAME).await.map_err(|error| Error::failed_to("find the Service", &error))?;
     let address = found.data["spec"]["clusterIP"].as_str().and_then(|text| text.parse::<Ipv4Addr>().ok());
-    let missing = || Error::Up { what: "find the Service", why: "it has no cluster address".to_owned() };
+    let missing =
+        || Error::FailedTo { what: "find the Service", why: "it has no cluster address".to_owned() };
     Ok(SocketAddr::new(address.ok_or_else(missing)?.into(), port))
 }
 
-/// Where users come in, once the gateway serves every replica there: its table may be behind the status.
-fn doors(stage: &Stage, cluster: SocketAddr, fronts: [u8; 2]) -> Option<Doors> {
-    let places = stage.gateway().places();
+/// Returns the addresses of the service, once the gateway serves every replica there. Its table may be behind the status.
+fn addresses(progress: &Progress, cluster: SocketAddr, fronts: [u8; 2]) -> Option<Addresses> {
+    let places = progress.gateway().bindings();
     let is_front = |at: &SocketAddr| matches!(at, SocketAddr::V4(at) if at.ip().octets()[..2] == fronts);
     let gateway = places.iter().find(|(asked, _)| is_front(asked))?.1.as_ref().ok()?;
     let service = places.get(&cluster)?.as_ref().ok()?;
-    let ready = stage.snapshot().ready;
+    let ready = progress.snapshot().ready;
     let stable = ServicePort { service: Name::new("default", NAME), port: cluster.port() };
     let complete = |key: &ServicePort| ready.get(key).is_some_and(|endpoints| endpoints.len() == REPLICAS);
     let mut versions = ready.keys().filter(|key| key.port == cluster.port() && **key != stable).peekable();
     let served = versions.peek().is_none() || versions.any(complete);
-    (complete(&stable) && served).then_some(Doors { gateway: *gateway, service: *service })
+    (complete(&stable) && served).then_some(Addresses { gateway: *gateway, service: *service })
 }

@@ -1,4 +1,4 @@
-//! What came of it, for people and for programs.
+//! The summary of a demonstration, as text and as JSON.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::{
 };
 use controllers::Protections;
 
-/// Everything that is known when all has ended.
+/// What is known when all processes have ended.
 #[derive(Clone, Debug)]
 pub(super) struct Summary {
     pub(super) strategy: Strategy,
@@ -28,7 +28,7 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// Whether it is what was promised. The model has no errors of its own but one, that it is not loaded: here those
+    /// Returns whether the upgrade finished and no request failed. The model has no errors of its own but one, that it is not loaded: here those
     /// are the platform's too.
     pub(super) fn is_good(&self) -> bool {
         let load = self.counts.load;
@@ -38,8 +38,9 @@ impl Summary {
             && self.counts.disagreements().is_empty()
     }
 
-    fn outcome(&self) -> String {
-        self.outcome.map_or_else(|| "Unfinished".to_owned(), |outcome| format!("{outcome:?}"))
+    /// Returns the outcome as JSON has it.
+    fn outcome(&self) -> Value {
+        self.outcome.map_or_else(|| json!("Unfinished"), |outcome| json!(outcome))
     }
 
     /// The protections that were taken away, as the flag has them.
@@ -64,17 +65,21 @@ impl Summary {
         let without = self.without();
         let without =
             if without.is_empty() { String::new() } else { format!(" without {}", without.join(", ")) };
+        let lost = load.lost() + load.app_errors;
+        let ended = ended(self.outcome);
         let verdict =
-            format!("{}{without}: {} after {}", self.strategy.word(), self.outcome(), seconds(self.took));
+            format!("{} upgrade{without}: v2 {ended} after {}", self.strategy.word(), seconds(self.took));
         let verdict = if self.is_good() {
-            paint.good(&format!("{verdict}, and nothing was dropped"))
+            paint.good(&format!("{verdict}, and no request failed"))
+        } else if lost > 0 {
+            paint.bad(&format!("{verdict}, and {lost} requests failed"))
         } else {
-            paint.bad(&format!("{verdict}; NOT what is promised"))
+            paint.bad(&verdict)
         };
         let mut text = format!(
             "{verdict}\n\
              \n  requests           {}\n  failed             {}\n  app errors         {}\n\
-             \x20 peak capacity      {} % of {REPLICAS} replicas\n  counts             {counts}: {}\n",
+             \x20 peak capacity      {} % of {REPLICAS} replicas\n  counted by         {counts}; {}\n",
             load.requests(),
             failures(&load),
             load.app_errors,
@@ -130,6 +135,18 @@ impl Summary {
     }
 }
 
+/// Returns how the upgrade ended, as the end of a sentence.
+pub(super) fn ended(outcome: Option<Outcome>) -> &'static str {
+    match outcome {
+        None => "did not take over",
+        Some(Outcome::Promoted) => "took over",
+        Some(Outcome::RolledBack) => "was rolled back",
+        Some(Outcome::Aborted) => "was aborted",
+        Some(Outcome::Superseded) => "was superseded",
+        Some(Outcome::Refused) => "was refused",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{super::counts::tests::good, *};
@@ -148,13 +165,13 @@ mod tests {
 
     #[test]
     fn a_good_run_is_told_in_one_glance() {
-        let expected = "rolling: Promoted after 31.2 s, and nothing was dropped
+        let expected = "rolling upgrade: v2 took over after 31.2 s, and no request failed
 
   requests           300
   failed             0
   app errors         0
   peak capacity      125 % of 4 replicas
-  counts             load 300, gateway 300 (200 requests and 100 connections), model servers 300: they agree
+  counted by         load 300, gateway 300 (200 requests and 100 connections), model servers 300; the counts agree
 
 Try next:
   segue demo --strategy incremental
@@ -172,20 +189,17 @@ Try next:
             change(&mut summary);
             let text = summary.text(Paint(false));
             assert!(
-                !summary.is_good() && text.contains("NOT what is promised") && text.contains(says),
+                !summary.is_good() && !text.contains("no request failed") && text.contains(says),
                 "{text}"
             );
             assert_eq!(summary.json()["good"], false);
         };
-        bad(|summary| summary.outcome = None, "Unfinished after");
-        bad(|summary| summary.outcome = Some(Outcome::RolledBack), "RolledBack");
+        bad(|summary| summary.outcome = None, "v2 did not take over after");
+        bad(|summary| summary.outcome = Some(Outcome::RolledBack), "v2 was rolled back");
         bad(|summary| summary.counts = good(0), "requests           0");
-        bad(|summary| summary.counts.servers.answered = 299, "model servers 299: they DISAGREE");
+        bad(|summary| summary.counts.servers.answered = 299, "model servers 299; the counts DIFFER");
         bad(|summary| summary.counts.load.failed = 1, "failed             1");
-        bad(
-            |summary| summary.counts.load.truncated = 7,
-            "failed             7 (7 of them streams that broke off)",
-        );
+        bad(|summary| summary.counts.load.truncated = 7, "failed             7 (7 of them broken streams)");
         bad(|summary| summary.counts.load.app_errors = 1, "app errors         1");
     }
 
@@ -196,7 +210,7 @@ Try next:
         let json = summary.json();
         assert_eq!((&json["failed"], &json["truncated"]), (&json!(5), &json!(1)));
         let text = summary.text(Paint(false));
-        assert!(text.contains("failed             5 (1 of them a stream that broke off)"), "{text}");
+        assert!(text.contains("failed             5 (1 of them a broken stream)"), "{text}");
     }
 
     #[test]

@@ -3,9 +3,9 @@
 use std::{collections::VecDeque, time::Duration};
 
 use api::modeldeployment::{ModelDeploymentStatus, VersionStatus};
-use gateway::{Snapshot, load::Tallied};
+use gateway::{Snapshot, load::Totals};
 
-use super::{manifest::REPLICAS, watch::Known};
+use super::{manifest::REPLICAS, watch::Observed};
 
 /// How many of the last steps are shown.
 const STEPS: usize = 8;
@@ -26,11 +26,11 @@ pub(super) struct Step {
 pub(super) struct View {
     pub(super) elapsed: Duration,
     /// What the demonstration itself is at.
-    pub(super) act: String,
-    pub(super) known: Known,
+    pub(super) phase: String,
+    pub(super) known: Observed,
     /// By the gateway: requests, and connections to Services.
     pub(super) in_flight: u64,
-    pub(super) load: Tallied,
+    pub(super) load: Totals,
     /// Answers in a second, lately.
     pub(super) rate: u64,
     pub(super) steps: Vec<Step>,
@@ -39,8 +39,8 @@ pub(super) struct View {
 /// What is in flight through the gateway.
 pub(super) fn in_flight(snapshot: &Snapshot) -> u64 {
     let requests: u64 = snapshot.routes.values().map(|counts| counts.in_flight).sum();
-    let connections: u64 = snapshot.services.values().map(|counts| counts.connections).sum();
-    requests + connections
+    let direct = snapshot.cluster_addresses.values().map(|counts| counts.in_flight + counts.connections);
+    requests + direct.sum::<u64>()
 }
 
 /// A share of the replicas that are asked for, in percent.
@@ -55,12 +55,12 @@ pub(super) fn doing(status: &ModelDeploymentStatus) -> Option<String> {
 }
 
 /// How many requests failed because of the platform, and how many of them had begun to be answered.
-pub(super) fn failures(load: &Tallied) -> String {
+pub(super) fn failures(load: &Totals) -> String {
     let failed = load.lost();
     match load.truncated {
         0 => failed.to_string(),
-        1 => format!("{failed} (1 of them a stream that broke off)"),
-        streams => format!("{failed} ({streams} of them streams that broke off)"),
+        1 => format!("{failed} (1 of them a broken stream)"),
+        streams => format!("{failed} ({streams} of them broken streams)"),
     }
 }
 
@@ -119,9 +119,9 @@ pub(super) fn seconds(time: Duration) -> String {
 pub(super) fn render(view: &View, paint: Paint) -> Vec<String> {
     let View { known, load, .. } = view;
     let mut lines = vec![
-        format!("{:>7}  {}", seconds(view.elapsed), view.act),
+        format!("{:>7}  {}", seconds(view.elapsed), view.phase),
         String::new(),
-        paint.dim(&format!("{:<35}traffic", "version units")),
+        paint.dim(&format!("{:<35}traffic", "version replicas")),
     ];
     let versions = known.status.versions.iter().enumerate();
     lines.extend(versions.map(|(place, shown)| version(place, shown, paint)));
@@ -136,7 +136,7 @@ pub(super) fn render(view: &View, paint: Paint) -> Vec<String> {
         format!("observed  {}", observed(&known.status)),
         format!("requests  {}, {} a second, {} in flight", load.requests(), view.rate, view.in_flight),
         format!("          {fares}"),
-        format!("rollout   {}", doing(&known.status).unwrap_or_else(|| "nothing to do".to_owned())),
+        format!("rollout   {}", doing(&known.status).unwrap_or_else(|| "none".to_owned())),
         String::new(),
     ]);
     let first = view.steps.len().saturating_sub(STEPS);
@@ -199,9 +199,10 @@ mod tests {
     use super::{super::watch::tests::rollout, *};
 
     fn view() -> View {
-        let wait = json!({"reason": "NotReady", "subject": "1 unit of v2", "since": "2026-01-01T00:00:00Z"});
+        let wait =
+            json!({"reason": "NotReady", "subject": "1 replica of v2", "since": "2026-01-01T00:00:00Z"});
         let status = json!({
-            "phase": "Rolling", "message": "bringing up 1 unit of v2",
+            "phase": "Rolling", "message": "bringing up 1 replica of v2",
             "rollout": rollout("waitingFor", &wait),
             "versions": [
                 {"name": "v1", "revision": 1, "capacity": {"asked": 4, "granted": 4, "ready": 4}, "replicas": 4,
@@ -211,15 +212,15 @@ mod tests {
             ],
         });
         let pods = (0..5).map(|pod| pod.to_string()).collect();
-        let known = Known { status: serde_json::from_value(status).unwrap(), pods, peak: 6 };
+        let known = Observed { status: serde_json::from_value(status).unwrap(), pods, peak: 6 };
         let steps =
             (1..9).map(|at| Step { at: Duration::from_secs(at), what: format!("step {at}") }).collect();
         View {
             elapsed: Duration::from_millis(12_340),
-            act: "v2 takes over".to_owned(),
+            phase: "v2 takes over".to_owned(),
             known,
             in_flight: 9,
-            load: Tallied { ok: 700, ..Tallied::default() },
+            load: Totals { ok: 700, ..Totals::default() },
             rate: 60,
             steps,
         }
@@ -231,7 +232,7 @@ mod tests {
         let expected = "
  12.3 s  v2 takes over
 
-version units                      traffic
+version replicas                   traffic
 v1      ■■■■   4 ready             ████████████████████      100 %  7 in flight
 v2      □      0 ready, 1 starting                           → 0 %
 
@@ -239,7 +240,7 @@ pods      5, 125 % of 4 replicas; peak 150 %
 observed  v1 99 % of the last requests
 requests  700, 60 a second, 9 in flight
           failed 0, app errors 0: good
-rollout   bringing up 1 unit of v2
+rollout   bringing up 1 replica of v2
 
   1.0 s  step 1
   2.0 s  step 2
@@ -279,7 +280,7 @@ rollout   bringing up 1 unit of v2
         assert!(coloured.iter().any(|line| line.contains("\x1b[1;31m")));
         let plain: Vec<String> = coloured.iter().map(strip).collect();
         assert_eq!(plain, render(&view, Paint(false)));
-        let said = "          failed 7 (5 of them streams that broke off), app errors 0: BAD";
+        let said = "          failed 7 (5 of them broken streams), app errors 0: BAD";
         assert!(plain.iter().any(|line| line == said), "{plain:?}");
     }
 

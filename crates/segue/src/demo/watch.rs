@@ -1,4 +1,4 @@
-//! What the API says of the service, followed while it happens.
+//! The service and its pods, watched in the API.
 
 use std::{collections::BTreeSet, pin::pin, sync::Arc};
 
@@ -17,9 +17,9 @@ use tokio::{sync::watch, task::JoinSet};
 
 use super::manifest::REPLICAS;
 
-/// What is known of the service.
+/// The service as it was last observed.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Known {
+pub(super) struct Observed {
     pub(super) status: ModelDeploymentStatus,
     /// Every pod that exists, those that are ending included: each holds its resources.
     pub(super) pods: BTreeSet<String>,
@@ -27,7 +27,7 @@ pub(super) struct Known {
     pub(super) peak: usize,
 }
 
-impl Known {
+impl Observed {
     fn pods_are(&mut self, pods: BTreeSet<String>) {
         self.peak = self.peak.max(pods.len());
         self.pods = pods;
@@ -36,14 +36,14 @@ impl Known {
 
 /// The watches. They end when this is dropped.
 #[derive(Debug)]
-pub(super) struct Seen {
-    known: watch::Receiver<Known>,
+pub(super) struct ServiceWatch {
+    known: watch::Receiver<Observed>,
     _watches: JoinSet<()>,
 }
 
-impl Seen {
+impl ServiceWatch {
     pub(super) fn follow(client: &Client) -> Self {
-        let (known, seen) = watch::channel(Known::default());
+        let (known, seen) = watch::channel(Observed::default());
         let known = Arc::new(known);
         let mut watches = JoinSet::new();
         watches.spawn(follow_deployment(Api::default_namespaced(client.clone()), Arc::clone(&known)));
@@ -52,7 +52,7 @@ impl Seen {
         Self { known: seen, _watches: watches }
     }
 
-    pub(super) fn known(&self) -> Known {
+    pub(super) fn known(&self) -> Observed {
         self.known.borrow().clone()
     }
 
@@ -65,7 +65,7 @@ impl Seen {
     }
 }
 
-/// Gives every event to `take`, for ever: a watch that breaks begins anew.
+/// Passes every event to `take`, for ever: a watch that breaks is started again.
 async fn follow<K>(api: Api<K>, mut take: impl FnMut(Event<K>))
 where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
@@ -78,7 +78,7 @@ where
     }
 }
 
-async fn follow_deployment(api: Api<ModelDeployment>, known: Arc<watch::Sender<Known>>) {
+async fn follow_deployment(api: Api<ModelDeployment>, known: Arc<watch::Sender<Observed>>) {
     follow(api, |event| {
         if let Event::Apply(object) | Event::InitApply(object) = event {
             known.send_modify(|known| known.status = object.status.unwrap_or_default());
@@ -87,7 +87,7 @@ async fn follow_deployment(api: Api<ModelDeployment>, known: Arc<watch::Sender<K
     .await;
 }
 
-async fn follow_pods(api: Api<DynamicObject>, known: Arc<watch::Sender<Known>>) {
+async fn follow_pods(api: Api<DynamicObject>, known: Arc<watch::Sender<Observed>>) {
     let mut pods = BTreeSet::new();
     follow(api, |event| {
         // A list counts when it is complete.
@@ -187,7 +187,7 @@ pub(super) mod tests {
     #[test]
     fn the_peak_is_the_most_that_ever_was() {
         let pods = |count: usize| (0..count).map(|pod| pod.to_string()).collect();
-        let mut known = Known::default();
+        let mut known = Observed::default();
         for count in [4, 5, 3] {
             known.pods_are(pods(count));
         }

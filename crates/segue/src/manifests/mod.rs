@@ -3,41 +3,40 @@
 mod rights;
 mod workload;
 
-use api::Kind;
 use clap::{Args as ClapArgs, ValueEnum};
+use controllers::kind::{Place, Served};
 use serde_json::{Value, json};
 
 pub(crate) use self::rights::LEASE;
-use self::rights::Place;
 use crate::{
+    operator::selection::{self, Selection},
     output::{self, Answer, Error},
-    selection::{self, Selection},
 };
 
-/// Print what installs `segue operator` on a cluster
+/// Print the manifests that install `segue operator` on a cluster
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
-  segue crds | segue apply -f -                                       the kinds, once
+  segue manifests | segue apply -f -
   segue manifests --image registry.example/segue:0.1.0 | segue apply -f -
-  segue manifests --kinds leaderworkerset --namespaces team-a,team-b  in two namespaces and nowhere else
-  segue manifests | segue delete -f -                                 what runs goes on without it
+  segue manifests --kinds leaderworkerset --namespaces team-a,team-b
+  segue manifests | segue delete -f -
 
-CRDs are not part of it: they may belong to somebody else, and Segue never overwrites a CRD that it did not make. Look
-with `segue crds --check` first. Without --kinds it looks after every kind that there is a controller for; the rights are
-those that the kinds need and no others.")]
+CRDs are not included, because another operator may own them: see `segue crds --check`. Without --kinds, all kinds are \
+reconciled. With --namespaces, the operator has rights in these namespaces only. Deleting the manifests leaves all pods \
+running.")]
 pub(crate) struct Args {
-    /// The namespace of the operator itself
+    /// The namespace of the operator
     #[arg(long, value_name = "NAME", default_value = "segue-system", value_parser = selection::namespace)]
     namespace: String,
-    /// The image: there is no public one yet, see the Dockerfile
+    /// The image, to be built from the Dockerfile: there is no public one yet
     #[arg(long, value_name = "IMAGE", default_value = concat!("segue:", env!("CARGO_PKG_VERSION")))]
     image: String,
     #[command(flatten)]
     selection: Selection,
-    /// No admission webhook: the CRDs' own rules still judge every object
+    /// Leave out the admission webhook; the CRDs still validate every object
     #[arg(long)]
     without_webhooks: bool,
-    /// As YAML documents or as one JSON List
+    /// The output format: YAML documents or one JSON List
     #[arg(short, long, value_enum, default_value = "yaml")]
     output: Format,
 }
@@ -52,7 +51,7 @@ enum Format {
 struct Install<'a> {
     namespace: &'a str,
     image: &'a str,
-    kinds: &'a [&'static Kind],
+    kinds: &'a [&'static Served],
     selection: &'a Selection,
     webhooks: bool,
 }

@@ -2,153 +2,55 @@
 
 use std::collections::BTreeSet;
 
-use api::Kind;
+use controllers::kind::{OtherOperator, Place, Right, Served};
 use serde_json::{Value, json};
 
-use crate::{others, webhook};
+use crate::operator::webhook;
 
-/// Where a right holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// In the whole cluster.
-    Cluster,
-    /// Where the kinds are looked after.
-    Namespaces,
-    /// In the namespace of the operator.
-    Home,
-}
-
-/// A right to do something to objects of one resource.
+/// A right, to some objects or to all.
 #[derive(Clone, Debug)]
-pub(super) struct Right {
-    pub(super) place: Place,
-    pub(super) group: &'static str,
-    /// With its subresource.
-    pub(super) resource: &'static str,
+pub(super) struct Granted {
+    pub(super) right: Right,
     /// Only these objects; none means any.
     pub(super) names: Vec<String>,
-    pub(super) verbs: &'static str,
-    /// For a person who is asked to grant it.
-    #[cfg_attr(not(test), expect(dead_code, reason = "docs/operations.md has them; a test compares"))]
-    pub(super) why: &'static str,
 }
 
-const LWS: &str = "leaderworkerset.x-k8s.io";
-const GATEWAY: &str = "gateway.networking.k8s.io";
-
-type Row = (Place, &'static str, &'static str, &'static str, &'static str);
+impl Granted {
+    fn of(right: Right) -> Self {
+        Self { right, names: Vec::new() }
+    }
+}
 
 /// What every kind needs.
-const ANY: &[Row] = &[
-    (
-        Place::Namespaces,
-        "events.k8s.io",
-        "events",
-        "create, patch",
-        "say what happened; count what happens again",
-    ),
-    (Place::Home, "coordination.k8s.io", "leases", "create", "make the Lease by which one of several leads"),
+const ANY: &[Right] = &[
+    Right::new("events.k8s.io", "events", "create, patch", "say what happened; count what happens again"),
+    at_home("coordination.k8s.io", "leases", "create", "make the Lease by which one of several leads"),
 ];
 
-const LEADER_WORKER_SET: &[Row] = &[
-    (Place::Cluster, "", "nodes", "list, watch", "know which pods are lost with their node"),
-    (Place::Namespaces, LWS, "leaderworkersets", "get, list, watch", "see what is wanted"),
-    (Place::Namespaces, LWS, "leaderworkersets", "patch", "answer a request"),
-    (Place::Namespaces, LWS, "leaderworkersets/status", "update", "say what is"),
-    (
-        Place::Namespaces,
-        "",
-        "pods",
-        "create, delete, get, list, patch, watch",
-        "make and retire groups; patch notes how often containers had restarted",
-    ),
-    (Place::Namespaces, "", "pods/status", "patch", "the readiness gate that takes a group out of service"),
-    (
-        Place::Namespaces,
-        "apps",
-        "controllerrevisions",
-        "create, delete, get, list, watch",
-        "keep the template of every revision that runs",
-    ),
-    (Place::Namespaces, "", "services", "create, delete, get, list, patch, watch", "the names of pods"),
-    (
-        Place::Namespaces,
-        "",
-        "persistentvolumeclaims",
-        "create, delete, get, list, patch, watch",
-        "the volumes of groups, and their end where that is asked for",
-    ),
-    (
-        Place::Namespaces,
-        "policy",
-        "poddisruptionbudgets",
-        "list, watch",
-        "name budgets that Kubernetes cannot count for these pods",
-    ),
-];
+const fn at_home(
+    group: &'static str,
+    resource: &'static str,
+    verbs: &'static str,
+    why: &'static str,
+) -> Right {
+    Right { place: Place::Home, ..Right::new(group, resource, verbs, why) }
+}
 
-const MODEL_DEPLOYMENT: &[Row] = &[
-    (Place::Namespaces, "segue.dev", "modeldeployments", "get, list, watch", "see what is wanted"),
-    (Place::Namespaces, "segue.dev", "modeldeployments/status", "update", "say what is"),
-    (Place::Namespaces, LWS, "leaderworkersets", "create, delete, patch", "a version is a set"),
-    (Place::Namespaces, "discovery.k8s.io", "endpointslices", "list, watch", "know who gets requests"),
-    (Place::Namespaces, GATEWAY, "gateways", "create, get, list, patch, watch", "the door of a service"),
-    (Place::Namespaces, GATEWAY, "httproutes", "create, get, list, patch, watch", "the weights of versions"),
-    (Place::Namespaces, GATEWAY, "grpcroutes", "create, get, list, patch, watch", "the weights of versions"),
-];
-
-const SERVING: &str = "workload.serving.volcano.sh";
-
-/// And what a LeaderWorkerSet needs for its pods, which [`PODS`] names.
-const MODEL_SERVING: &[Row] = &[
-    (Place::Namespaces, SERVING, "modelservings", "get, list, watch", "see what is wanted"),
-    (Place::Namespaces, SERVING, "modelservings/status", "update", "say what is"),
-    (
-        Place::Namespaces,
-        "scheduling.volcano.sh",
-        "podgroups",
-        "create, delete, get, list, patch, watch",
-        "groups that are placed together, where Volcano is",
-    ),
-    (
-        Place::Namespaces,
-        "policy",
-        "poddisruptionbudgets",
-        "create, delete, get, list, patch, watch",
-        "what stays while nodes are drained, where that is asked for",
-    ),
-];
-
-/// What is needed to make and retire pods.
-const PODS: [&str; 5] = ["nodes", "pods", "pods/status", "controllerrevisions", "services"];
+/// The groups whose kinds every API has.
+const BUILT_IN: [&str; 5] = ["", "apps", "policy", "discovery.k8s.io", "events.k8s.io"];
 
 /// The name of the Lease of the operator.
 pub(crate) const LEASE: &str = "segue-operator";
 
 /// Everything that these kinds need. `home` is the namespace of the operator.
-pub(super) fn of(kinds: &[&Kind], webhooks: bool, home: &str) -> Vec<Right> {
-    let has = |kind: &Kind| kinds.iter().any(|it| it.name == kind.name);
-    let mut rights: Vec<Right> = ANY.iter().map(right).collect();
-    if has(&api::leaderworkerset::KIND) {
-        rights.extend(LEADER_WORKER_SET.iter().map(right));
-    }
-    if has(&api::modeldeployment::KIND) {
-        rights.extend(MODEL_DEPLOYMENT.iter().map(right));
-    }
-    if has(&api::modelserving::KIND) {
-        rights.extend(MODEL_SERVING.iter().map(right));
-        rights.extend(LEADER_WORKER_SET.iter().filter(|row| PODS.contains(&row.2)).map(right));
-    }
-    rights.push(Right {
+pub(super) fn of(kinds: &[&Served], webhooks: bool, home: &str) -> Vec<Granted> {
+    let own = kinds.iter().flat_map(|served| served.all_rights());
+    let mut rights: Vec<Granted> = ANY.iter().copied().chain(own).map(Granted::of).collect();
+    rights.push(Granted {
         names: vec![LEASE.to_owned()],
-        ..right(&(
-            Place::Home,
-            "coordination.k8s.io",
-            "leases",
-            "get, update",
-            "lead, and say so every 2 seconds",
-        ))
+        right: at_home("coordination.k8s.io", "leases", "get, update", "lead, and say so every 2 seconds"),
     });
+    rights.extend(definitions_are_seen(&rights));
     rights.extend(others_are_seen(kinds));
     if webhooks {
         rights.extend(webhooks_are_kept(home));
@@ -156,88 +58,91 @@ pub(super) fn of(kinds: &[&Kind], webhooks: bool, home: &str) -> Vec<Right> {
     rights
 }
 
-fn right(&(place, group, resource, verbs, why): &Row) -> Right {
-    Right { place, group, resource, names: Vec::new(), verbs, why }
+/// The definitions of the kinds that are watched: one that is not installed may be later.
+fn definitions_are_seen(rights: &[Granted]) -> Option<Granted> {
+    let watched = rights.iter().map(|it| it.right).filter(|it| it.verbs.contains("watch"));
+    let custom = watched.filter(|right| !BUILT_IN.contains(&right.group));
+    let names: BTreeSet<String> = custom.map(|it| format!("{}.{}", it.resource, it.group)).collect();
+    let right = Right::new(
+        "apiextensions.k8s.io",
+        "customresourcedefinitions",
+        "list, watch",
+        "know which of the kinds are installed, also when they are later",
+    );
+    (!names.is_empty()).then(|| Granted { right: right.cluster_wide(), names: names.into_iter().collect() })
 }
 
-/// Never two operators on one object: the others are looked for, by name.
-fn others_are_seen(kinds: &[&Kind]) -> Vec<Right> {
-    let others: Vec<_> = others::of(kinds).collect();
-    // No names would mean all of them.
+/// The rights to find other operators, by the names of their objects: two operators must not act on one object.
+fn others_are_seen(kinds: &[&Served]) -> Vec<Granted> {
+    let others: Vec<OtherOperator> = kinds.iter().filter_map(|served| served.other).collect();
     if others.is_empty() {
         return Vec::new();
     }
-    let leases = others.iter().map(|other| other.lease.to_owned()).collect();
-    let services = others.iter().map(|other| other.webhook_service.to_owned()).collect();
+    let leases: Vec<String> = others.iter().map(|other| other.lease.to_owned()).collect();
+    let services: Vec<String> = others.iter().map(|other| other.webhook_service.to_owned()).collect();
     let registered = "admissionregistration.k8s.io";
     let why = "name webhooks that another operator left behind";
+    let alive = "see whether another operator of the same kinds is alive";
+    let served = "see whether anything answers them";
     vec![
-        Right {
+        Granted {
             names: leases,
-            ..right(&(
-                Place::Cluster,
-                "coordination.k8s.io",
-                "leases",
-                "list",
-                "see whether another operator of the same kinds is alive",
-            ))
+            right: Right::new("coordination.k8s.io", "leases", "list", alive).cluster_wide(),
         },
-        right(&(Place::Cluster, registered, "mutatingwebhookconfigurations", "list", why)),
-        right(&(Place::Cluster, registered, "validatingwebhookconfigurations", "list", why)),
-        Right {
-            names: services,
-            ..right(&(Place::Cluster, "", "services", "get", "see whether their server is gone"))
+        Granted::of(Right::new(registered, "mutatingwebhookconfigurations", "list", why).cluster_wide()),
+        Granted::of(Right::new(registered, "validatingwebhookconfigurations", "list", why).cluster_wide()),
+        Granted {
+            names: services.clone(),
+            right: Right::new("", "services", "get", "see whether their server is gone").cluster_wide(),
         },
+        Granted { names: services, right: Right::new("", "endpoints", "get", served).cluster_wide() },
     ]
 }
 
-fn webhooks_are_kept(home: &str) -> Vec<Right> {
+fn webhooks_are_kept(home: &str) -> Vec<Granted> {
     let registered = "admissionregistration.k8s.io";
     let may_read = "answer /metrics to those who may read it";
     vec![
-        right(&(Place::Cluster, "authentication.k8s.io", "tokenreviews", "create", may_read)),
-        right(&(Place::Cluster, "authorization.k8s.io", "subjectaccessreviews", "create", may_read)),
-        right(&(Place::Home, "", "secrets", "create", "make the Secret of the webhook's certificate")),
-        Right {
+        Granted::of(Right::new("authentication.k8s.io", "tokenreviews", "create", may_read).cluster_wide()),
+        Granted::of(
+            Right::new("authorization.k8s.io", "subjectaccessreviews", "create", may_read).cluster_wide(),
+        ),
+        Granted::of(at_home("", "secrets", "create", "make the Secret of the webhook's certificate")),
+        Granted {
             names: vec![webhook::SECRET.to_owned()],
-            ..right(&(
-                Place::Home,
-                "",
-                "secrets",
-                "get, update",
-                "share the certificate, and renew it in time",
-            ))
+            right: at_home("", "secrets", "get, update", "share the certificate, and renew it in time"),
         },
-        Right {
+        Granted {
             names: vec![super::cluster_wide(home)],
-            ..right(&(
-                Place::Cluster,
+            right: Right::new(
                 registered,
                 "validatingwebhookconfigurations",
                 "get, patch",
                 "tell the API which certificate to trust",
-            ))
+            )
+            .cluster_wide(),
         },
     ]
 }
 
 /// The rules of a Role: what holds in these places, once for each resource.
-pub(super) fn rules(rights: &[Right], places: &[Place]) -> Vec<Value> {
-    let mut rules: Vec<(&Right, BTreeSet<&str>)> = Vec::new();
-    for right in rights.iter().filter(|right| places.contains(&right.place)) {
-        let same = |(other, _): &&mut (&Right, _)| {
-            (other.group, other.resource, &other.names) == (right.group, right.resource, &right.names)
+pub(super) fn rules(rights: &[Granted], places: &[Place]) -> Vec<Value> {
+    let mut rules: Vec<(&Granted, BTreeSet<&str>)> = Vec::new();
+    for granted in rights.iter().filter(|it| places.contains(&it.right.place)) {
+        let Granted { right, names } = granted;
+        let same = |(other, _): &&mut (&Granted, _)| {
+            (other.right.group, other.right.path(), &other.names) == (right.group, right.path(), names)
         };
         let verbs = right.verbs.split(", ");
         match rules.iter_mut().find(same) {
             Some((_, known)) => known.extend(verbs),
-            None => rules.push((right, verbs.collect())),
+            None => rules.push((granted, verbs.collect())),
         }
     }
-    let rule = |(right, verbs): &(&Right, BTreeSet<&str>)| {
-        let mut rule = json!({"apiGroups": [right.group], "resources": [right.resource], "verbs": verbs});
-        if !right.names.is_empty() {
-            rule["resourceNames"] = json!(right.names);
+    let rule = |(Granted { right, names }, verbs): &(&Granted, BTreeSet<&str>)| {
+        let mut rule = json!({"apiGroups": [right.group], "resources": [right.path()], "verbs": verbs});
+        if !names.is_empty() {
+            rule["resourceNames"] = json!(names);
         }
         rule
     };

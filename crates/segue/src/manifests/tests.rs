@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use clap::Parser;
 
-use super::*;
+use super::{rights::Granted, *};
 
 #[derive(Parser)]
 struct Line {
@@ -52,12 +52,21 @@ fn no_right_is_a_wildcard_and_none_is_given_twice() {
     }
 }
 
-/// Of a kind whose other operators are not known by name, nothing is asked about them.
+/// The checks for other operators cover, by name, those of the kinds that are on.
 #[test]
-fn whoever_is_known_by_name_is_the_only_one_who_is_looked_for() {
-    let rights = granted(&objects(&["--kinds", "modelserving", "--without-webhooks", "--namespaces", "a"]));
-    let cluster: Vec<&String> = rights.iter().filter(|right| right.starts_with('*')).collect();
-    assert_eq!(cluster, ["* /nodes list", "* /nodes watch"]);
+fn only_the_other_operators_of_the_kinds_that_are_on_are_looked_for() {
+    let named = |kind: &str| {
+        let objects = objects(&["--kinds", kind, "--without-webhooks", "--namespaces", "a"]);
+        let rules = of(&objects, "ClusterRole")
+            .into_iter()
+            .flat_map(|role| role["rules"].as_array().unwrap().clone());
+        let looked_for = ["leases", "services", "endpoints"];
+        let rules = rules.filter(|rule| looked_for.contains(&rule["resources"][0].as_str().unwrap()));
+        rules.map(|rule| rule["resourceNames"][0].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(named("leaderworkerset"), ["b8b2488c.x-k8s.io", "lws-webhook-service", "lws-webhook-service"]);
+    let kthena = "kthena-controller-manager-webhook";
+    assert_eq!(named("modelserving"), ["lease.kthena.controller-manager", kthena, kthena]);
 }
 
 #[test]
@@ -95,12 +104,37 @@ fn a_kind_that_is_off_costs_no_right() {
     assert!(!rights.contains("* leaderworkerset.x-k8s.io/leaderworkersets delete"));
 }
 
+/// The rights of a kind that was added follow from its description alone.
+#[test]
+fn a_kind_that_was_added_has_its_rights() {
+    let line =
+        Line::try_parse_from(["manifests", "--namespaces", "a"]).unwrap_or_else(|error| panic!("{error}"));
+    let Args { namespace, image, selection, .. } = &line.args;
+    let kinds: &[&'static Served] = &[&crate::toy::SERVED];
+    let rights = granted(&Install { namespace, image, kinds, selection, webhooks: false }.objects());
+    let expected = [
+        "a /configmaps create",
+        "a /configmaps list",
+        "a /configmaps watch",
+        "a test.segue.dev/notes get",
+        "a test.segue.dev/notes list",
+        "a test.segue.dev/notes patch",
+        "a test.segue.dev/notes watch",
+        "a test.segue.dev/notes/status update",
+    ];
+    let is_of_the_kind = |right: &&String| right.contains("configmaps") || right.contains("notes");
+    let of_kinds: Vec<&String> = rights.iter().filter(is_of_the_kind).collect();
+    assert_eq!(of_kinds, expected, "what the pipeline does with every kind follows from its names");
+    let others = |right: &&String| right.contains("pods") || right.contains("leaderworkersets");
+    assert_eq!(rights.iter().find(others), None);
+}
+
 #[test]
 fn no_crd_and_no_webhook_that_can_lock_people_out() {
     let all = objects(&[]);
     assert!(of(&all, "CustomResourceDefinition").is_empty());
     let hooks = of(&all, "ValidatingWebhookConfiguration")[0]["webhooks"].as_array().unwrap();
-    assert_eq!(hooks.len(), controllers::SERVED.len());
+    assert_eq!(hooks.len(), controllers::kind::KINDS.len());
     for hook in hooks {
         assert_eq!(hook["failurePolicy"], "Ignore");
         assert_eq!(hook["rules"][0]["operations"], json!(["CREATE", "UPDATE"]));
@@ -150,12 +184,12 @@ fn what_makes_no_sense_is_refused_by_name() {
             Err(error) => error.to_string(),
         }
     };
-    let said = refused(&["--kinds", "leaderworkerset,rayservice"]);
-    assert!(said.contains("rayservice") && said.contains("leaderworkerset, modeldeployment"), "{said}");
+    let said = refused(&["--kinds", "leaderworkerset,rayjob"]);
+    assert!(said.contains("rayjob") && said.contains("modeldeployment, raycluster, rayservice"), "{said}");
     let said = refused(&["--kinds", "modeldeployment"]);
-    assert!(said.contains("needs leaderworkerset"), "{said}");
+    assert!(said.contains("also needs leaderworkerset"), "{said}");
     let said = refused(&["--namespaces", "Team_A"]);
-    assert!(said.contains("Team_A") && said.contains("lower case"), "{said}");
+    assert!(said.contains("Team_A") && said.contains("lower-case"), "{said}");
     assert!(refused(&["--split-with-others"]).contains("--namespaces"));
 }
 
@@ -163,9 +197,9 @@ fn what_makes_no_sense_is_refused_by_name() {
 #[test]
 fn every_right_is_explained_in_the_documentation() {
     let page = include_str!("../../../../docs/operations.md");
-    for right in rights::of(&controllers::SERVED, true, "segue-system") {
+    for Granted { right, .. } in rights::of(&controllers::kind::KINDS, true, "segue-system") {
         let group = if right.group.is_empty() { "core" } else { right.group };
-        let row = format!("| `{}` | {group} | {} | ", right.resource, right.verbs);
+        let row = format!("| `{}` | {group} | {} | ", right.path(), right.verbs);
         let line = page.lines().find(|line| line.starts_with(&row) && line.contains(right.why));
         assert!(line.is_some(), "not in docs/operations.md: {row}{} |", right.why);
     }

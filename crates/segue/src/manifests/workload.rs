@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Install, cluster_wide, labels};
-use crate::webhook;
+use crate::operator::webhook;
 
 /// Where the probes of a pod ask.
 const HEALTH_PORT: u16 = 8081;
@@ -103,7 +103,8 @@ impl Install<'_> {
     /// away must not keep people from changing their objects.
     pub(super) fn webhook(&self) -> Value {
         let namespaces = &self.selection.namespaces;
-        let hooks = self.kinds.iter().map(|kind| {
+        let hooks = self.kinds.iter().map(|served| {
+            let kind = served.kind;
             let mut hook = json!({
                 "name": format!("{}.validate.segue.dev", kind.singular),
                 "admissionReviewVersions": ["v1"],

@@ -1,27 +1,37 @@
 //! Capacity and traffic of both versions over time, as a picture.
 
-use super::timetable::{Row, Timetable};
+use controllers::rehearsal::{Rehearsal, Row};
+
+use super::timetable::Timetable;
 
 const COLUMNS: usize = 60;
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Three lines for a terminal: each a value over time, low to high.
-pub(super) fn terminal(timetable: &Timetable) -> String {
-    let peak = timetable.peak().max(1);
+pub(super) fn terminal(rehearsal: &Rehearsal) -> String {
+    let peak = rehearsal.peak().max(1);
     let line = |name: &str, top: u32, value: fn(&Row) -> u32| {
-        let cells: String = (0..COLUMNS).map(|column| level(value(at(timetable, column)), top)).collect();
+        let cells: String = (0..COLUMNS).map(|column| level(value(at(rehearsal, column)), top)).collect();
         format!("{name:>12} {cells} {top}%\n")
     };
-    line("old capacity", peak, |row| row.old.capacity)
-        + &line("new capacity", peak, |row| row.new.capacity)
-        + &line("new traffic", 100, |row| row.new.weight)
+    let mut text = line("old capacity", peak, |row| row.old.capacity)
+        + &line("new capacity", peak, |row| row.new.capacity);
+    if splits(rehearsal) {
+        text += &line("new traffic", 100, |row| row.new.weight.unwrap_or_default());
+    }
+    text
+}
+
+/// Whether traffic is split between the versions.
+fn splits(rehearsal: &Rehearsal) -> bool {
+    rehearsal.rows.iter().any(|row| row.new.weight.is_some())
 }
 
 /// The row that holds at this column's time.
-fn at(timetable: &Timetable, column: usize) -> &Row {
-    let end = timetable.seconds();
+fn at(rehearsal: &Rehearsal, column: usize) -> &Row {
+    let end = rehearsal.seconds();
     let time = end * column as u64 / (COLUMNS as u64 - 1);
-    let rows = &timetable.rows;
+    let rows = &rehearsal.rows;
     let next = rows.partition_point(|row| row.at <= time);
     &rows[next.saturating_sub(1)]
 }
@@ -41,11 +51,14 @@ const OLD: &str = "#6b7f99";
 const NEW: &str = "#0f9d7a";
 
 /// Two panels: capacity stacked, traffic of both.
-pub(super) fn svg(timetable: &Timetable) -> String {
-    let peak = timetable.peak().max(100);
-    let capacity = panel(timetable, 50, peak, "capacity", |row| (row.new.capacity, row.old.capacity));
-    let traffic = panel(timetable, 255, 100, "traffic", |row| (row.new.weight, row.old.weight));
-    let title = escape(&timetable.title);
+pub(super) fn svg(timetable: &Timetable<'_>) -> String {
+    let rehearsal = timetable.rehearsal;
+    let peak = rehearsal.peak().max(100);
+    let capacity = panel(rehearsal, 50, peak, "capacity", |row| (row.new.capacity, row.old.capacity));
+    let weights = |row: &Row| (row.new.weight.unwrap_or_default(), row.old.weight.unwrap_or_default());
+    let traffic =
+        if splits(rehearsal) { panel(rehearsal, 255, 100, "traffic", weights) } else { String::new() };
+    let title = escape(&timetable.heading());
     let (width, height) = (LEFT + WIDTH + 20, 460);
     let legend = format!(
         "<rect x=\"{LEFT}\" y=\"436\" width=\"12\" height=\"12\" fill=\"{OLD}\"/>\
@@ -65,14 +78,14 @@ pub(super) fn svg(timetable: &Timetable) -> String {
 }
 
 /// One panel: the new version from the bottom, the old one on top of it.
-fn panel(timetable: &Timetable, top: u64, most: u32, name: &str, values: fn(&Row) -> (u32, u32)) -> String {
-    let end = timetable.seconds().max(1);
+fn panel(rehearsal: &Rehearsal, top: u64, most: u32, name: &str, values: fn(&Row) -> (u32, u32)) -> String {
+    let end = rehearsal.seconds().max(1);
     let x = |time: u64| LEFT + WIDTH * time / end;
     let y = |value: u32| top + HEIGHT - HEIGHT * u64::from(value.min(most)) / u64::from(most);
     let area = |value: &dyn Fn(&Row) -> u32, colour: &str| {
         let mut points = format!("{LEFT},{} ", top + HEIGHT);
         let mut level = 0;
-        for row in &timetable.rows {
+        for row in &rehearsal.rows {
             points += &format!("{},{} ", x(row.at), y(level));
             level = value(row);
             points += &format!("{},{} ", x(row.at), y(level));

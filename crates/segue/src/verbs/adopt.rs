@@ -1,46 +1,47 @@
 use api::Kind;
 use clap::Args as ClapArgs;
 use controllers::{
-    adopt::{self, Takeover},
-    leaderworkerset, modelserving,
+    adopt::{self, Adoptable},
+    kind::{self, Served},
 };
-use kube::{Client, ResourceExt};
+use kube::Client;
 use serde_json::Value;
 
 use super::{
-    client::{Connected, Reach},
+    client::{Connected, Connection},
     failure::Failure,
 };
 use crate::{
-    others,
+    operator::other_operators::Leases,
     output::{Answer, Error, Format, Report},
 };
 
-/// Take over what another operator made of a LeaderWorkerSet or ModelServing, without restarting a pod.
+/// Adopt the pods of LeaderWorkerSets and ModelServings from another operator, without a restart
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   segue adopt -n serving --dry-run
   segue adopt -n serving
   segue adopt lws/ray modelserving/pd -n serving
 
-Stop the other operator first. Pods keep their names, their uids and what they run. Those of a LeaderWorkerSet become its own,
-and its StatefulSets are deleted without them; those of a ModelServing get a mark. Segue leaves objects of another operator
-alone until this is done. Whoever stops in the middle runs it again. An adopted leader or entry gets the readiness gate of
-ours when it is replaced next.
-An operator of LeaderWorkerSets that is alive is seen by its Lease, and nothing is written. One of ModelServings (Kthena) may
-run without a Lease, or have one for its autoscaler alone: whether it is stopped is for you to know.
-Exit code 1 when something belongs to somebody unknown, 2 when the API could not be asked.")]
+Stop the other operator first. Pods keep their names, uids and containers: the pods of a LeaderWorkerSet get it as their \
+owner, and its StatefulSets are deleted without their pods; the pods of a ModelServing get an annotation. An interrupted \
+adoption is completed by the next one. Pods get Segue's readiness gate when they are next replaced.
+
+If the Lease of another operator of LeaderWorkerSets is being renewed, nothing is written; that takes up to its term to find \
+out. Kthena may run without a Lease: make sure yourself that it is stopped. Exit codes: 0 adopted, 1 an object belongs to an \
+unknown owner or an operator is alive, 2 no answer from the API.")]
 pub(crate) struct Args {
-    /// NAME or KIND/NAME; by default all of the namespace
+    /// The objects, as NAME or KIND/NAME [default: all of the namespace]
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Say what would be written, and write nothing
+    /// Print what would be written, and write nothing
     #[arg(long)]
     dry_run: bool,
+    /// The output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
     #[command(flatten)]
-    reach: Reach,
+    connection: Connection,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
@@ -48,21 +49,18 @@ pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
 }
 
 async fn take_over(args: &Args) -> Result<Answer, Failure> {
-    let Connected { client, namespace, .. } = super::connect(&args.reach).await?;
+    let Connected { client, namespace, .. } = super::connect(&args.connection).await?;
     let found = look(&client, &namespace).await.map_err(unasked)?;
     let mut report = Report::new(args.output);
     let missing = args.names.iter().filter(|name| !found.iter().any(|it| it.is_called(name)));
     for name in missing {
-        report.refused(name, &format!("there is none in namespace {namespace}"), &Value::Null);
+        report.refused(name, &format!("not found in namespace {namespace}"), &Value::Null);
     }
     let chosen = |it: &&Found| args.names.is_empty() || args.names.iter().any(|name| it.is_called(name));
     let chosen: Vec<&Found> = found.iter().filter(chosen).collect();
-    let now = (controllers::Settings::default().clock)();
-    let sets = chosen.iter().any(|it| it.kind.name == api::leaderworkerset::KIND.name);
-    if let Some(why) = others::alive(&client, &[&api::leaderworkerset::KIND], now).await.map_err(unasked)?
-        && sets
-    {
-        // It would make its StatefulSets again as fast as they go.
+    let kinds: Vec<&'static Served> = chosen.iter().map(|it| it.served).collect();
+    if let Some(why) = Leases::default().find(&client, &kinds).await.map_err(unasked)? {
+        // It would make again what is taken from it as fast as that goes.
         return Err(Failure::Refused(why));
     }
     for it in chosen {
@@ -76,37 +74,34 @@ fn unasked(error: kube::Error) -> Failure {
     Failure::usage(format!("failed to adopt: {error}"))
 }
 
-/// An object that may be another operator's.
-struct Found {
-    kind: &'static Kind,
-    name: String,
-    takeover: Result<Vec<Takeover>, String>,
-    /// Pods that are replaced when they are ours.
-    outdated: Vec<String>,
-}
-
+/// Returns the objects of a namespace that another operator may own.
 async fn look(client: &Client, namespace: &str) -> Result<Vec<Found>, kube::Error> {
     let mut found = Vec::new();
-    for left in leaderworkerset::adopt::look(client, namespace).await? {
-        let (kind, name) = (&api::leaderworkerset::KIND, left.set.name_any());
-        found.push(Found { kind, name, takeover: left.takeover(), outdated: Vec::new() });
-    }
-    for left in modelserving::adopt::look(client, namespace).await? {
-        let (kind, name) = (&api::modelserving::KIND, left.serving.name_any());
-        found.push(Found { kind, name, takeover: left.takeover(), outdated: left.outdated() });
+    for served in kind::KINDS {
+        let Some(adoptable) = served.adoptable else { continue };
+        let objects = adoptable(client.clone(), namespace.to_owned()).await?;
+        found.extend(objects.into_iter().map(|object| Found { served, object }));
     }
     Ok(found)
 }
 
+/// An object that may be another operator's.
+struct Found {
+    served: &'static Served,
+    object: Adoptable,
+}
+
 impl Found {
     fn title(&self) -> String {
-        format!("{}/{}", self.kind.name.to_lowercase(), self.name)
+        format!("{}/{}", self.served.kind.singular, self.object.name)
     }
 
     /// By its name alone, or with its kind.
     fn is_called(&self, word: &str) -> bool {
-        let short = word.strip_prefix("lws/").map(|name| format!("leaderworkerset/{name}"));
-        word == self.name || short.as_deref().unwrap_or(word) == self.title()
+        let Kind { singular, plural, short_names, .. } = self.served.kind;
+        let Some((kind, name)) = word.split_once('/') else { return word == self.object.name };
+        let is_kind = [*singular, *plural].contains(&kind) || short_names.contains(&kind);
+        is_kind && name == self.object.name
     }
 
     async fn take_over(
@@ -117,31 +112,30 @@ impl Found {
         report: &mut Report,
     ) -> Result<(), Failure> {
         let title = self.title();
-        let writes = match &self.takeover {
-            Ok(writes) => writes,
+        let steps = match &self.object.steps {
+            Ok(steps) => steps,
             Err(why) => {
                 report.refused(&title, why, &Value::Null);
                 return Ok(());
             }
         };
-        if writes.is_empty() {
-            report.done(&title, "is ours already", "")?;
+        if steps.is_empty() {
+            report.done(&title, "is adopted already", "")?;
             return Ok(());
         }
-        if !self.outdated.is_empty() {
-            let pods = self.outdated.join(", ");
+        if !self.object.outdated.is_empty() {
+            let pods = self.object.outdated.join(", ");
             eprintln!(
-                "note: {title}: the spec asks for something else than these pods run, and they are replaced when it is ours: \
-                 {pods}"
+                "note: {title}: these pods differ from the spec, so they are replaced after the adoption: {pods}"
             );
         }
-        for write in writes {
+        for step in steps {
             if dry_run {
-                report.done(&title, &format!("would {write}"), "")?;
+                report.done(&title, &format!("would {step}"), "")?;
                 continue;
             }
-            adopt::take(client, namespace, write).await.map_err(unasked)?;
-            report.done(&title, &write.to_string(), "")?;
+            adopt::carry_out(client, namespace, step).await.map_err(unasked)?;
+            report.done(&title, &step.to_string(), "")?;
         }
         Ok(())
     }

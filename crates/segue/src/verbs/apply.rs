@@ -6,11 +6,12 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::{
-    client::{Answered, Ask, Cluster, Reach, with_query},
+    client::{ApiRequest, ApiResponse, Cluster, Connection, with_query},
+    discovery::Served,
     documents::Document,
     failure::Failure,
-    kinds::Served,
-    object::Target,
+    live,
+    target::Target,
 };
 use crate::output::{Answer, Error, Format, Report};
 
@@ -20,7 +21,7 @@ const FIELD_MANAGER: &str = "segue-cli";
 /// How long a kind that was just defined may take to be served.
 const ESTABLISHED: Duration = Duration::from_mins(1);
 
-/// Make objects as manifests say, by server-side apply.
+/// Apply manifests, by server-side apply
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   segue apply -f service.yaml
@@ -28,22 +29,24 @@ const ESTABLISHED: Duration = Duration::from_mins(1);
   segue crds | segue apply -f -
   segue apply -f service.yaml --dry-run
 
-Every document is judged before the first is written: if one is bad, nothing is written. Namespaces and CRDs go first.
-Exit code 1 when something is refused, 2 when the API could not be asked.")]
+All manifests are checked before the first is written: if one is invalid, or a rollout has no room on the nodes, none is \
+written. Namespaces and CRDs are written \
+first. Exit codes: 0 applied, 1 a manifest was refused, 2 no answer from the API.")]
 pub(crate) struct Args {
-    /// A file of manifests, a folder of such files, or - for standard input; may be given more than once
+    /// A file of manifests, a folder of such files, or - for standard input; may be repeated
     #[arg(short, long = "file", value_name = "FILE", required = true)]
     file: Vec<String>,
-    /// Let the server say what it would do, and write nothing
+    /// Ask the server what it would do, and write nothing
     #[arg(long)]
     dry_run: bool,
-    /// Take over fields that somebody else owns
+    /// Take over fields of other field managers
     #[arg(long)]
     force_conflicts: bool,
+    /// The output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
     #[command(flatten)]
-    reach: Reach,
+    connection: Connection,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
@@ -61,7 +64,8 @@ async fn apply(args: &Args) -> Result<Answer, Failure> {
     if report.any_refused() {
         return nothing_written(report);
     }
-    let mut applying = Applying { args, cluster: Cluster::reach(&args.reach).await?, known: Vec::new() };
+    let mut applying =
+        Applying { args, cluster: Cluster::connect(&args.connection).await?, known: Vec::new() };
     applying.rehearse(&documents, &mut report).await?;
     if report.any_refused() {
         return nothing_written(report);
@@ -73,7 +77,7 @@ async fn apply(args: &Args) -> Result<Answer, Failure> {
 }
 
 fn nothing_written(report: Report) -> Result<Answer, Failure> {
-    eprintln!("nothing was written");
+    eprintln!("no object was written");
     Ok(report.finish()?)
 }
 
@@ -94,13 +98,15 @@ impl Applying<'_> {
                 }
                 continue;
             };
-            let target = match document.target(served, &self.cluster, self.args.reach.namespace.as_ref()) {
+            let target = match document.target(served, &self.cluster, self.args.connection.namespace.as_ref())
+            {
                 Ok(target) => target,
                 Err(why) => {
                     document.refuse(report, &why, &Value::Null);
                     continue;
                 }
             };
+            self.refuse_without_room(document, &target, report).await?;
             let made_here =
                 |other: &Document| other.kind() == "Namespace" && other.name() == target.namespace;
             if documents.len() > 1 && !self.args.dry_run && !documents.iter().any(made_here) {
@@ -111,14 +117,36 @@ impl Applying<'_> {
         Ok(())
     }
 
+    /// Refuses what the controllers would refuse: a rollout that the nodes have no room for. A person who may not read nodes
+    /// gets the answer of the controllers.
+    async fn refuse_without_room(
+        &self,
+        document: &Document,
+        target: &Target,
+        report: &mut Report,
+    ) -> Result<(), Failure> {
+        let before = self.cluster.ask(ApiRequest::get(target.path())).await?;
+        let live = before.code.is_success().then_some(before.body);
+        match live::refusal(&self.cluster, &document.manifest, live).await {
+            Ok(None) => {}
+            Ok(Some(why)) => {
+                let why = format!("{why}; with spec.capacity Warn it starts nevertheless");
+                document.refuse(report, &why, &Value::Null);
+            }
+            Err(Failure::Refused(why)) => eprintln!("warning: {document}: {why}"),
+            Err(failure) => return Err(failure),
+        }
+        Ok(())
+    }
+
     async fn write(&mut self, document: &Document, report: &mut Report) -> Result<(), Failure> {
         let Some(served) = self.served(document).await? else {
             document.refuse(report, &unknown_kind(document), &Value::Null);
             return Ok(());
         };
-        let target = document.target(served, &self.cluster, self.args.reach.namespace.as_ref());
+        let target = document.target(served, &self.cluster, self.args.connection.namespace.as_ref());
         let target = target.map_err(Failure::Refused)?;
-        let before = self.cluster.ask(Ask::get(target.path())).await?;
+        let before = self.cluster.ask(ApiRequest::get(target.path())).await?;
         let answered = self.patch(&target, document, self.args.dry_run).await?;
         if !refuse_unless_granted(document, &target, &answered, report) {
             return Ok(());
@@ -148,7 +176,7 @@ impl Applying<'_> {
         waited.unwrap_or_else(|_| {
             let title = target.title();
             Err(Failure::Refused(format!(
-                "{title} is not served after {} seconds; `segue get {title} -o yaml` says why",
+                "{title} is not established after {} s; see: segue get {title} -o yaml",
                 ESTABLISHED.as_secs()
             )))
         })
@@ -166,7 +194,7 @@ impl Applying<'_> {
         Ok(self.known.iter().find(is_it).cloned())
     }
 
-    async fn patch(&self, target: &Target, document: &Document, dry: bool) -> Result<Answered, Failure> {
+    async fn patch(&self, target: &Target, document: &Document, dry: bool) -> Result<ApiResponse, Failure> {
         let parameters = [
             ("fieldManager", FIELD_MANAGER),
             ("fieldValidation", "Strict"),
@@ -174,13 +202,13 @@ impl Applying<'_> {
             ("dryRun", if dry { "All" } else { "" }),
         ];
         self.cluster
-            .ask(Ask {
+            .ask(ApiRequest {
                 method: Method::PATCH,
                 path: with_query(&target.path(), &parameters),
                 // JSON is YAML.
                 content: Some("application/apply-patch+yaml"),
                 body: document.manifest.to_string().into_bytes(),
-                ..Ask::default()
+                ..ApiRequest::default()
             })
             .await
     }
@@ -189,7 +217,7 @@ impl Applying<'_> {
 fn refuse_unless_granted(
     document: &Document,
     target: &Target,
-    answered: &Answered,
+    answered: &ApiResponse,
     report: &mut Report,
 ) -> bool {
     if !answered.code.is_success() {
@@ -212,12 +240,12 @@ fn unknown_kind(document: &Document) -> String {
     let (group, version) = document.group_and_version();
     let slash = if group.is_empty() { "" } else { "/" };
     let ours = api::Kind::of(&document.manifest).is_ok();
-    let next = if ours { "install it with `segue crds | segue apply -f -`" } else { "is its CRD installed?" };
+    let next = if ours { "install it with `segue crds | segue apply -f -`" } else { "install its CRD first" };
     format!("kind: the server does not serve {} ({group}{slash}{version}); {next}", document.kind())
 }
 
 /// Who owns what, and what can be done about it.
-fn conflicts(title: &str, answered: &Answered) -> Option<String> {
+fn conflicts(title: &str, answered: &ApiResponse) -> Option<String> {
     let causes = answered.body["details"]["causes"].as_array()?;
     let causes: Vec<&Value> = causes.iter().filter(|one| one["reason"] == "FieldManagerConflict").collect();
     if causes.is_empty() {
@@ -227,7 +255,7 @@ fn conflicts(title: &str, answered: &Answered) -> Option<String> {
     let lines =
         causes.iter().map(|cause| format!("\n  {}: {}", text(&cause["field"]), text(&cause["message"])));
     Some(format!(
-        "{title} has fields that somebody else owns:{}\n  leave these fields out of the manifest, or take them over with \
+        "{title} has fields of other field managers:{}\n  remove these fields from the manifest, or take them over with \
          --force-conflicts",
         lines.collect::<String>()
     ))
@@ -258,11 +286,11 @@ mod tests {
             "reason": "FieldManagerConflict", "field": ".spec.replicas",
             "message": "conflict with \"kubectl\" using v1",
         }]}});
-        let said = conflicts("pod/x", &Answered { code: StatusCode::CONFLICT, body }).unwrap();
+        let said = conflicts("pod/x", &ApiResponse { code: StatusCode::CONFLICT, body }).unwrap();
         for part in ["pod/x", ".spec.replicas", "kubectl", "--force-conflicts"] {
             assert!(said.contains(part), "{said}");
         }
-        let other = Answered { code: StatusCode::CONFLICT, body: json!({"message": "modified"}) };
+        let other = ApiResponse { code: StatusCode::CONFLICT, body: json!({"message": "modified"}) };
         assert_eq!(conflicts("pod/x", &other), None);
     }
 }

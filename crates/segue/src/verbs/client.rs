@@ -1,4 +1,4 @@
-//! The way to an API: which kubeconfig, and how requests and answers go.
+//! The connection to an API: kubeconfig, requests, responses.
 
 use std::{env, fmt, path::PathBuf};
 
@@ -15,19 +15,19 @@ use serde_json::Value;
 use super::{failure::Failure, stream::Lines};
 use crate::{output::Error, up};
 
-/// Which API, and where in it.
+/// The options that choose an API and a namespace.
 #[derive(ClapArgs)]
-pub(crate) struct Reach {
-    /// The kubeconfig; by default $KUBECONFIG, else the one of `segue up`, else ~/.kube/config
+pub(crate) struct Connection {
+    /// The kubeconfig [default: $KUBECONFIG, that of `segue up`, or ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// The context of the kubeconfig, if not its current one
+    /// The context in the kubeconfig [default: the current one]
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
-    /// By default the one of the context, else `default`
+    /// The namespace [default: that of the context, or `default`]
     #[arg(short, long, value_name = "NAME")]
     pub namespace: Option<String>,
-    /// Say which kubeconfig, server and namespace are used
+    /// Print the kubeconfig, the server and the namespace
     #[arg(short, long)]
     verbose: bool,
 }
@@ -85,31 +85,31 @@ impl fmt::Display for Origin {
     }
 }
 
-/// An API that can be asked.
+/// A connected API.
 pub(super) struct Cluster {
     client: Client,
-    /// Where what names no namespace is.
+    /// The namespace of objects that name none.
     pub namespace: String,
     server: String,
     origin: Origin,
 }
 
-/// A client, where it leads to, and where in it.
+/// A client, its server and its namespace.
 pub(crate) struct Connected {
     pub client: Client,
     pub server: String,
     pub namespace: String,
 }
 
-/// What an API said, whether it was pleased or not.
-pub(super) struct Answered {
+/// A response, successful or not.
+pub(super) struct ApiResponse {
     pub code: StatusCode,
     pub body: Value,
 }
 
-impl Answered {
-    /// The body, or the refusal in the API's own words.
-    pub fn granted(self) -> Result<Value, Failure> {
+impl ApiResponse {
+    /// Returns the body, or the refusal in the API's own words.
+    pub fn into_body(self) -> Result<Value, Failure> {
         if self.code.is_success() { Ok(self.body) } else { Err(Failure::Refused(self.message())) }
     }
 
@@ -121,9 +121,9 @@ impl Answered {
     }
 }
 
-/// A request that is made with a few words.
+/// A request. Whatever is not set has a default.
 #[derive(Default)]
-pub(super) struct Ask {
+pub(super) struct ApiRequest {
     pub method: Method,
     /// With its query.
     pub path: String,
@@ -132,15 +132,15 @@ pub(super) struct Ask {
     pub body: Vec<u8>,
 }
 
-impl Ask {
+impl ApiRequest {
     pub fn get(path: impl Into<String>) -> Self {
         Self { path: path.into(), ..Self::default() }
     }
 }
 
 impl Cluster {
-    pub async fn reach(reach: &Reach) -> Result<Self, Failure> {
-        let Reach { kubeconfig, context, namespace, verbose } = reach;
+    pub async fn connect(connection: &Connection) -> Result<Self, Failure> {
+        let Connection { kubeconfig, context, namespace, verbose } = connection;
         let origin = Origin::choose(kubeconfig.as_ref());
         let mut config = origin.config(context.as_ref()).await?;
         if is_loopback(config.cluster_url.host().unwrap_or_default()) {
@@ -157,42 +157,47 @@ impl Cluster {
         Ok(Self { client, namespace, server, origin })
     }
 
-    /// What a program that goes on by itself needs.
+    /// Returns a client of the same API.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// Returns what long-running commands need.
     pub fn connected(self) -> Connected {
         Connected { client: self.client, server: self.server, namespace: self.namespace }
     }
 
-    /// Asks, and reads the whole answer. Fails when there is none that is about the question.
-    pub async fn ask(&self, ask: Ask) -> Result<Answered, Failure> {
+    /// Sends a request and reads the whole response. Fails when there is none, or when it says nothing about the request.
+    pub async fn ask(&self, ask: ApiRequest) -> Result<ApiResponse, Failure> {
         let response = self.send(ask).await?;
         let (head, body) = response.into_parts();
         warn(&head.headers);
-        let bytes = body.collect_bytes().await.map_err(|error| self.unanswered(&error))?;
-        self.about_the_question(Answered { code: head.status, body: read(&bytes) })
+        let bytes = body.collect_bytes().await.map_err(|error| self.no_response(&error))?;
+        self.checked(ApiResponse { code: head.status, body: read(&bytes) })
     }
 
-    /// Asks for what comes bit by bit. A refusal is read to its end.
-    pub async fn follow(&self, ask: Ask) -> Result<Lines, Failure> {
+    /// Sends a request whose response is a stream. A refusal is read to its end.
+    pub async fn follow(&self, ask: ApiRequest) -> Result<Lines, Failure> {
+        self.open(ask).await?.map_err(|refusal| Failure::Refused(refusal.message()))
+    }
+
+    /// The same, and returns a refusal as a response.
+    pub async fn open(&self, ask: ApiRequest) -> Result<Result<Lines, ApiResponse>, Failure> {
         let response = self.send(ask).await?;
-        if response.status() == StatusCode::NO_CONTENT {
-            // So an API answers for the output of a pod that no node has.
-            return Err(Failure::Refused("the pod is waiting to start: no node has it yet".to_owned()));
-        }
-        if response.status().is_success() {
-            return Ok(Lines::new(response.into_body()));
-        }
         let code = response.status();
-        let bytes = response.into_body().collect_bytes().await.map_err(|error| self.unanswered(&error))?;
-        let answered = self.about_the_question(Answered { code, body: read(&bytes) })?;
-        Err(Failure::Refused(answered.message()))
+        if code.is_success() && code != StatusCode::NO_CONTENT {
+            return Ok(Ok(Lines::new(response.into_body())));
+        }
+        let bytes = response.into_body().collect_bytes().await.map_err(|error| self.no_response(&error))?;
+        self.checked(ApiResponse { code, body: read(&bytes) }).map(Err)
     }
 
-    /// Fails for an answer that says nothing about what was asked for: who asks is not let in, or nobody has time.
-    /// 500 is about it: so a kube-apiserver refuses an apply of a field that it does not know.
-    fn about_the_question(&self, answered: Answered) -> Result<Answered, Failure> {
+    /// Fails for a response that says nothing about the request: the client is not authenticated, or the server is
+    /// overloaded. 500 is about the request: a kube-apiserver refuses an apply of an unknown field with it.
+    fn checked(&self, answered: ApiResponse) -> Result<ApiResponse, Failure> {
         match answered.code {
             StatusCode::UNAUTHORIZED => Err(Failure::usage(format!(
-                "{} does not let in who the kubeconfig {} says; name another with --kubeconfig",
+                "{} does not accept the credentials of the kubeconfig {}; name another with --kubeconfig",
                 self.server, self.origin
             ))),
             StatusCode::TOO_MANY_REQUESTS
@@ -207,8 +212,8 @@ impl Cluster {
         }
     }
 
-    async fn send(&self, ask: Ask) -> Result<Response<Body>, Failure> {
-        let Ask { method, path, accept, content, body } = ask;
+    async fn send(&self, ask: ApiRequest) -> Result<Response<Body>, Failure> {
+        let ApiRequest { method, path, accept, content, body } = ask;
         let mut request = Request::builder().method(method).uri(path);
         request = request.header(header::ACCEPT, accept.unwrap_or("application/json"));
         if let Some(content) = content {
@@ -217,16 +222,16 @@ impl Cluster {
         let request = request
             .body(Body::from(body))
             .map_err(|error| Failure::usage(format!("bad request: {error}")))?;
-        self.client.send(request).await.map_err(|error| self.unanswered(&error))
+        self.client.send(request).await.map_err(|error| self.no_response(&error))
     }
 
-    fn unanswered(&self, error: &dyn std::error::Error) -> Failure {
-        // The last cause is the one that says something: refused, timed out, a certificate.
+    fn no_response(&self, error: &dyn std::error::Error) -> Failure {
+        // The last cause is the useful one: refused, timed out, a certificate.
         let mut cause = error;
         while let Some(deeper) = cause.source() {
             cause = deeper;
         }
-        Failure::Unasked(Error::NoServer {
+        Failure::Failed(Error::NoServer {
             server: self.server.clone(),
             origin: self.origin.to_string(),
             why: cause.to_string(),
@@ -234,7 +239,7 @@ impl Cluster {
     }
 }
 
-/// JSON, or the text that stands where JSON should be.
+/// Returns the JSON of a body, or its text as a message.
 fn read(bytes: &Bytes) -> Value {
     serde_json::from_slice(bytes).unwrap_or_else(|_| {
         let text = String::from_utf8_lossy(bytes).trim().to_owned();
@@ -247,7 +252,7 @@ fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// What the API wants a person to know: `299 - "text"`.
+/// Prints the warnings of a response: `299 - "text"`.
 fn warn(headers: &HeaderMap) {
     for value in headers.get_all(header::WARNING).iter().filter_map(|value| value.to_str().ok()) {
         let text = value.split_once('"').map_or(value, |(_, text)| text.trim_end_matches('"'));
@@ -255,14 +260,14 @@ fn warn(headers: &HeaderMap) {
     }
 }
 
-/// One step of a path, whatever was typed.
-pub(super) fn step(text: &str) -> String {
+/// Returns a text encoded as one segment of a path.
+pub(super) fn segment(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte);
     let encode = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
     text.bytes().map(encode).collect()
 }
 
-/// A path with those parameters that have a value.
+/// Returns a path with those parameters that have a value.
 pub(super) fn with_query(path: &str, parameters: &[(&str, &str)]) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
     query.extend_pairs(parameters.iter().filter(|(_, value)| !value.is_empty()));
@@ -275,9 +280,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_is_typed_stays_one_step_of_the_path() {
-        assert_eq!(step("web-0.a"), "web-0.a");
-        assert_eq!(step("../x?y#z é"), "..%2Fx%3Fy%23z%20%C3%A9");
+    fn any_text_stays_one_segment_of_the_path() {
+        assert_eq!(segment("web-0.a"), "web-0.a");
+        assert_eq!(segment("../x?y#z é"), "..%2Fx%3Fy%23z%20%C3%A9");
         assert_eq!(with_query("/p", &[("a", "x=y,z"), ("b", "")]), "/p?a=x%3Dy%2Cz");
         assert_eq!(with_query("/p", &[("a", "")]), "/p");
     }

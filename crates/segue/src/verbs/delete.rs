@@ -6,44 +6,45 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::{
-    client::{Ask, Cluster, Reach},
+    client::{ApiRequest, Cluster, Connection},
     documents::Document,
     failure::Failure,
-    object::{Named, Target},
+    target::{Named, Target},
 };
 use crate::output::{Answer, Error, Format, Report};
 
-/// Delete objects, and wait until they are gone.
+/// Delete objects, and wait until they are gone
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   segue delete pod/web
   segue delete pod web api -n serving
   segue delete -f service.yaml
-  segue delete rayservice/chat --wait=false
+  segue delete modeldeployment/chat --wait=false
 
-Objects of files are deleted in the opposite order. While it waits, what holds an object is told on standard error.
-Exit code 1 when an object is not there or not gone in time, 2 when the API could not be asked.")]
+The objects of a file are deleted in reverse order. Exit codes: 0 deleted, 1 an object was not found, refused or not deleted \
+in time, 2 no answer from the API.")]
 pub(crate) struct Args {
-    /// KIND/NAME ..., or KIND NAME ...
+    /// What to delete, as KIND/NAME ... or KIND NAME ...
     #[arg(value_name = "KIND/NAME", required_unless_present = "file")]
     what: Vec<String>,
-    /// What a file, a folder or - for standard input says; may be given more than once
+    /// Delete the objects of a file, of a folder, or of - for standard input; may be repeated
     #[arg(short, long = "file", value_name = "FILE", conflicts_with = "what")]
     file: Vec<String>,
     /// Wait until the objects are gone
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     wait: bool,
-    /// How long to wait for all of them, as in 30s or 5m; by default, for as long as it takes
+    /// The longest wait for all objects, as in 30s or 5m [default: no limit]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     timeout: Option<Duration>,
-    /// Do not mind if an object is not there
+    /// Do not fail if an object is not found
     #[arg(long)]
     ignore_not_found: bool,
+    /// The output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
     #[command(flatten)]
-    reach: Reach,
+    connection: Connection,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
@@ -62,10 +63,10 @@ async fn delete(args: &Args) -> Result<Answer, Failure> {
     if let Some(nameless) = named.iter().find(|one| one.name.is_none()) {
         let kind = &nameless.kind;
         return Err(Failure::usage(format!(
-            "which of them? name it, as in {kind}/NAME; `segue get {kind}` lists them"
+            "name the object, as in {kind}/NAME; to list them: segue get {kind}"
         )));
     }
-    let cluster = Cluster::reach(&args.reach).await?;
+    let cluster = Cluster::connect(&args.connection).await?;
     let mut report = Report::new(args.output);
     let mut targets = Vec::new();
     for one in named {
@@ -77,12 +78,12 @@ async fn delete(args: &Args) -> Result<Answer, Failure> {
         let (group, version) = document.group_and_version();
         let kinds = cluster.kinds_of(group, version).await?;
         match kinds.into_iter().find(|kind| kind.kind == document.kind()) {
-            Some(served) => match document.target(served, &cluster, args.reach.namespace.as_ref()) {
+            Some(served) => match document.target(served, &cluster, args.connection.namespace.as_ref()) {
                 Ok(target) => targets.push(target),
                 Err(why) => document.refuse(&mut report, &why, &Value::Null),
             },
             None if args.ignore_not_found => {}
-            None => document.refuse(&mut report, "kind: the server does not serve it", &Value::Null),
+            None => document.refuse(&mut report, "kind: the server does not serve this kind", &Value::Null),
         }
     }
     let leaving = ask_to_go(&cluster, targets, args, &mut report).await?;
@@ -102,7 +103,7 @@ async fn delete(args: &Args) -> Result<Answer, Failure> {
             } else {
                 report.refused(
                     &held,
-                    &format!("not gone after {}s; it is leaving still", limit.as_secs()),
+                    &format!("not deleted after {} s; the deletion continues", limit.as_secs()),
                     &Value::Null,
                 );
             }
@@ -120,12 +121,12 @@ async fn ask_to_go(
     let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
     let mut leaving = Vec::new();
     for target in targets {
-        let ask = Ask {
+        let ask = ApiRequest {
             method: Method::DELETE,
             path: target.path(),
             content: Some("application/json"),
             body: options.to_string().into_bytes(),
-            ..Ask::default()
+            ..ApiRequest::default()
         };
         let answered = cluster.ask(ask).await?;
         match answered.code {
@@ -138,7 +139,7 @@ async fn ask_to_go(
             }
             StatusCode::NOT_FOUND if args.ignore_not_found => {}
             StatusCode::NOT_FOUND => {
-                let why = format!("there is none{}", target.place());
+                let why = format!("not found{}", target.place());
                 report.refused(&target.title(), &why, &answered.body);
             }
             _ => report.refused(&target.title(), &answered.message(), &answered.body),
@@ -161,7 +162,7 @@ async fn wait(
         let gone = |object: Option<&Value>| {
             let there = object.filter(|object| uid.is_empty() || object["metadata"]["uid"] == uid.as_str());
             let Some(object) = there else { return true };
-            let why = format!("{title}: waiting until it is gone{}", holding(object));
+            let why = format!("{title}: waiting for its deletion{}", holding(object));
             if told != why {
                 eprintln!("{why}");
                 told = why;
@@ -182,10 +183,10 @@ fn holding(object: &Value) -> String {
     let finalizers = lists.into_iter().filter_map(Value::as_array).flatten();
     let finalizers: Vec<&str> = finalizers.filter_map(Value::as_str).collect();
     if !finalizers.is_empty() {
-        return format!("; held by the finalizers {}", finalizers.join(", "));
+        return format!("; finalizers: {}", finalizers.join(", "));
     }
     match meta["deletionGracePeriodSeconds"].as_i64() {
-        Some(seconds) if seconds > 0 => format!("; it has {seconds}s to end"),
+        Some(seconds) if seconds > 0 => format!("; its grace period is {seconds} s"),
         _ => String::new(),
     }
 }
@@ -197,10 +198,10 @@ fn duration(text: &str) -> Result<Duration, String> {
         "" | "s" => 1,
         "m" => 60,
         "h" => 3600,
-        unit => return Err(format!("the unit {unit:?} is not known; there are s, m and h")),
+        unit => return Err(format!("unknown unit {unit}; allowed are s, m and h")),
     };
-    let number: u64 = number.parse().map_err(|_| "a number and a unit are expected, as in 30s".to_owned())?;
-    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(|| "that is too long".to_owned())
+    let number: u64 = number.parse().map_err(|_| "expected a number with s, m or h, as in 30s".to_owned())?;
+    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(|| "the duration is too long".to_owned())
 }
 
 #[cfg(test)]
@@ -220,8 +221,11 @@ mod tests {
     #[test]
     fn what_holds_an_object_is_named() {
         let object = json!({"metadata": {"finalizers": ["a/b", "c/d"], "deletionGracePeriodSeconds": 30}});
-        assert_eq!(holding(&object), "; held by the finalizers a/b, c/d");
-        assert_eq!(holding(&json!({"metadata": {"deletionGracePeriodSeconds": 5}})), "; it has 5s to end");
+        assert_eq!(holding(&object), "; finalizers: a/b, c/d");
+        assert_eq!(
+            holding(&json!({"metadata": {"deletionGracePeriodSeconds": 5}})),
+            "; its grace period is 5 s"
+        );
         assert_eq!(holding(&json!({"metadata": {}})), "");
     }
 }

@@ -4,7 +4,7 @@ use std::{fmt, fs, path::Path};
 
 use serde_json::{Value, json};
 
-use super::{client::Cluster, failure::Failure, kinds::Served, object::Target};
+use super::{client::Cluster, discovery::Served, failure::Failure, target::Target};
 use crate::{
     manifest,
     output::{Error, Report},
@@ -74,7 +74,7 @@ impl Document {
         api_version.split_once('/').unwrap_or(("", api_version))
     }
 
-    /// What is wrong with it, as far as that can be said without asking anybody. Tells warnings on the way.
+    /// The errors of the document that can be found without an API. Prints warnings.
     pub fn judge(&self) -> Vec<Value> {
         let required = |field: &str, value: &str| {
             value.is_empty().then(|| json!({"field": field, "message": format!("{field}: Required value")}))
@@ -107,9 +107,9 @@ impl Document {
     ) -> Result<Target, String> {
         let own = self.namespace().filter(|_| served.namespaced);
         match (own, asked) {
-            (Some(own), Some(asked)) if own != asked => Err(format!(
-                "metadata.namespace: {own:?} is not the namespace of --namespace, {asked:?}; leave one of them out"
-            )),
+            (Some(own), Some(asked)) if own != asked => {
+                Err(format!("metadata.namespace is {own}, and --namespace is {asked}; leave one of them out"))
+            }
             _ => Ok(Target {
                 served,
                 namespace: own.unwrap_or(&cluster.namespace).to_owned(),

@@ -2,30 +2,30 @@ use std::io;
 
 use crate::output::Error;
 
-/// Why a verb did not do what it was asked to.
+/// Why a command failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The answer is no: exit code 1.
+    /// The request was refused: exit code 1.
     Refused(String),
-    /// There is no answer: exit code 2.
-    Unasked(Error),
+    /// The request could not be made, or has no answer: exit code 2.
+    Failed(Error),
 }
 
 impl Failure {
-    /// What was typed makes no sense together.
+    /// Returns the failure of arguments that make no sense.
     pub fn usage(why: impl Into<String>) -> Self {
-        Self::Unasked(Error::CouldNotAsk(why.into()))
+        Self::Failed(Error::Failed(why.into()))
     }
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self::Unasked(error)
+        Self::Failed(error)
     }
 }
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        Self::Unasked(error.into())
+        Self::Failed(error.into())
     }
 }

@@ -3,45 +3,45 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{
-    client::{Ask, Cluster, Reach, with_query},
+    client::{ApiRequest, Cluster, Connection, with_query},
+    discovery::Served,
     failure::Failure,
-    kinds::Served,
-    object::{Named, Target},
     table::{self, Layout},
+    target::{Named, Target},
 };
 use crate::output::{self, Answer, Error};
 
-/// Show objects of any kind that the API serves.
+/// Show objects of any kind
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   segue get pods
   segue get lws -A
-  segue get rayservice/chat -o yaml
+  segue get modeldeployment/chat -o yaml
   segue get pods -l app=chat -w
 
-KIND is the plural, the singular, a short name or the kind itself, with the group behind a dot where two share a name.
-Exit code 1 when an object is not there, 2 when the API could not be asked.")]
+KIND is the plural, the singular, a short name or the kind itself; KIND.GROUP tells two kinds of one name apart. Exit codes: \
+0 shown, 1 an object was not found, 2 no answer from the API.")]
 pub(crate) struct Args {
-    /// KIND, KIND/NAME ..., or KIND NAME ...
+    /// What to show, as KIND, KIND/NAME ... or KIND NAME ...
     #[arg(value_name = "KIND[/NAME]", required = true)]
     what: Vec<String>,
-    /// Of all namespaces
+    /// Show the objects of all namespaces
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
-    /// Only objects with these labels, as in app=chat,tier!=test
+    /// Show only objects with these labels, as in app=chat,tier!=test
     #[arg(short = 'l', long, value_name = "LABELS")]
     selector: Option<String>,
-    /// Go on with what changes, until Ctrl-C
+    /// Watch: show changes, too, until Ctrl-C
     #[arg(short, long)]
     watch: bool,
-    /// A table, one with all columns, whole objects, or KIND/NAME lines
+    /// The output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
-    /// Show who owns which field, in JSON and YAML
+    /// Show metadata.managedFields in JSON and YAML
     #[arg(long)]
     show_managed_fields: bool,
     #[command(flatten)]
-    reach: Reach,
+    connection: Connection,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -67,13 +67,13 @@ async fn get(args: &Args) -> Result<Answer, Failure> {
     let named = Named::read(&args.what)?;
     let by_name = named.iter().any(|one| one.name.is_some());
     if by_name && (args.all_namespaces || args.selector.is_some()) {
-        return Err(Failure::usage("a name cannot be given together with -A or -l"));
+        return Err(Failure::usage("a name cannot be combined with -A or -l"));
     }
     if args.watch && named.len() > 1 {
-        return Err(Failure::usage("only one kind or one object can be watched at a time"));
+        return Err(Failure::usage("-w watches one kind or one object, not several"));
     }
-    let cluster = Cluster::reach(&args.reach).await?;
-    let mut seeing = Seeing { args, cluster, missing: false };
+    let cluster = Cluster::connect(&args.connection).await?;
+    let mut seeing = Getting { args, cluster, missing: false };
     let mut found: Vec<(Served, Vec<Value>)> = Vec::new();
     for one in named {
         let served = match found.iter().find(|(served, _)| served.answers_to(&one.kind.to_lowercase())) {
@@ -93,14 +93,14 @@ async fn get(args: &Args) -> Result<Answer, Failure> {
     Ok(if seeing.missing { Answer::No } else { Answer::Yes })
 }
 
-struct Seeing<'a> {
+struct Getting<'a> {
     args: &'a Args,
     cluster: Cluster,
     /// Something was asked for by name and is not there.
     missing: bool,
 }
 
-impl Seeing<'_> {
+impl Getting<'_> {
     fn namespace(&self) -> Option<&str> {
         (!self.args.all_namespaces).then_some(self.cluster.namespace.as_str())
     }
@@ -115,18 +115,19 @@ impl Seeing<'_> {
             || with_query(&served.path(self.namespace()), &[("labelSelector", selector)]),
             |name| served.path_of(&self.cluster.namespace, name),
         );
-        let answered = self.cluster.ask(Ask { accept: self.accept(), ..Ask::get(path) }).await?;
+        let answered =
+            self.cluster.ask(ApiRequest { accept: self.accept(), ..ApiRequest::get(path) }).await?;
         if let (StatusCode::NOT_FOUND, Some(name)) = (answered.code, name) {
             let target = Target {
                 served: served.clone(),
                 namespace: self.cluster.namespace.clone(),
                 name: name.to_owned(),
             };
-            eprintln!("error: there is no {}{}", target.title(), target.place());
+            eprintln!("error: {} not found{}", target.title(), target.place());
             self.missing = true;
             return Ok(None);
         }
-        answered.granted().map(Some)
+        answered.into_body().map(Some)
     }
 
     fn show(&self, found: &[(Served, Vec<Value>)], by_name: bool) -> Result<(), Failure> {
@@ -185,7 +186,7 @@ impl Seeing<'_> {
             let mut layout = self.layout(served, first)?;
             let rows: Vec<_> = bodies.iter().flat_map(|body| layout.cells(body)).collect();
             if rows.is_empty() {
-                eprintln!("there are no {}{}", served.plural, self.place(served));
+                eprintln!("no {} found{}", served.plural, self.place(served));
                 continue;
             }
             layout.fit(&rows);
@@ -215,8 +216,8 @@ impl Seeing<'_> {
         let mut first = true;
         loop {
             let these = [("fieldSelector", only.as_str()), ("labelSelector", selector.as_str())];
-            let list = Ask { accept: self.accept(), ..Ask::get(with_query(&path, &these)) };
-            let list = self.cluster.ask(list).await?.granted()?;
+            let list = ApiRequest { accept: self.accept(), ..ApiRequest::get(with_query(&path, &these)) };
+            let list = self.cluster.ask(list).await?.into_body()?;
             // A second list repeats what was shown, which is better than to miss something.
             if !self.pass_on(served, &list, false, &mut layout, first)? {
                 return Ok(Answer::Yes);
@@ -224,7 +225,7 @@ impl Seeing<'_> {
             first = false;
             let revision = list["metadata"]["resourceVersion"].as_str().unwrap_or_default();
             let watch = [these[0], these[1], ("watch", "true"), ("resourceVersion", revision)];
-            let watch = Ask { accept: self.accept(), ..Ask::get(with_query(&path, &watch)) };
+            let watch = ApiRequest { accept: self.accept(), ..ApiRequest::get(with_query(&path, &watch)) };
             let mut events = self.cluster.follow(watch).await?;
             while let Some(event) = events.event().await? {
                 if !self.pass_on(served, &event.object, event.deleted, &mut layout, false)? {
@@ -234,7 +235,7 @@ impl Seeing<'_> {
         }
     }
 
-    /// Prints what came; says whether anybody still reads it.
+    /// Prints an event. Returns whether standard output is still open.
     fn pass_on(
         &self,
         served: &Served,
@@ -250,8 +251,9 @@ impl Seeing<'_> {
                     None => layout.insert(self.layout(served, body)?),
                 };
                 let rows = layout.cells(body);
-                layout.fit(&rows);
-                let head = if first { layout.header() } else { String::new() };
+                // Columns that become wider get their header again, so that each header fits the rows below it.
+                let grows = layout.fit(&rows);
+                let head = if first || grows { layout.header() } else { String::new() };
                 let gone = if deleted { "   (deleted)\n" } else { "\n" };
                 rows.iter().fold(head, |text, row| text + layout.line(row).trim_end() + gone)
             }

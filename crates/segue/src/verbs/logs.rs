@@ -1,16 +1,17 @@
 use clap::Args as ClapArgs;
+use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{
-    client::{Ask, Cluster, Reach, with_query},
+    client::{ApiRequest, ApiResponse, Cluster, Connection, with_query},
+    discovery::Served,
     failure::Failure,
-    kinds::Served,
-    object::Target,
     stream::Lines,
+    target::Target,
 };
 use crate::output::{self, Answer, Error, Format};
 
-/// Print what a pod's container writes.
+/// Print the logs of a pod's container
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   segue logs web
@@ -18,29 +19,29 @@ use crate::output::{self, Answer, Error, Format};
   segue logs web -f
   segue logs web --previous
 
-With -f, output that is yet to begin is waited for.
-Exit code 1 when there is no such pod or container, or no output yet; 2 when the API could not be asked.")]
+With -f, a container that has not started is waited for. Exit codes: 0 printed, 1 there is no such pod or container, or no \
+logs yet, 2 no answer from the API.")]
 pub(crate) struct Args {
-    /// The pod; pod/NAME is understood too
+    /// The pod, as NAME or pod/NAME
     #[arg(value_name = "POD")]
     pod: String,
     /// The container, if the pod has several
     #[arg(short, long, value_name = "NAME")]
     container: Option<String>,
-    /// Go on until the container ends
+    /// Follow the logs until the container ends
     #[arg(short, long)]
     follow: bool,
-    /// The last lines only
+    /// Print only the last lines
     #[arg(long, value_name = "LINES")]
     tail: Option<u32>,
-    /// The run before this one
+    /// Print the logs of the previous run of the container
     #[arg(short, long)]
     previous: bool,
-    /// As it is, or as one JSON object per line
+    /// The output format: the lines, or one JSON object per line
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
     #[command(flatten)]
-    reach: Reach,
+    connection: Connection,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
@@ -48,13 +49,12 @@ pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
 }
 
 async fn logs(args: &Args) -> Result<Answer, Failure> {
-    let cluster = Cluster::reach(&args.reach).await?;
+    let cluster = Cluster::connect(&args.connection).await?;
     let kinds = ["pod/", "pods/", "po/"];
     let pod = kinds.iter().find_map(|kind| args.pod.strip_prefix(kind)).unwrap_or(&args.pod);
     let namespace = cluster.namespace.clone();
     let target = Target { served: Served::pods(), namespace, name: pod.to_owned() };
-    let opened = open(&cluster, &target, args).await;
-    let mut output = opened.map_err(|failure| with_advice(failure, pod))?;
+    let mut output = open(&cluster, &target, args).await?;
     if args.output == Format::Table {
         // As it comes, wherever lines end.
         while let Some(piece) = output.piece().await? {
@@ -73,7 +73,7 @@ async fn logs(args: &Args) -> Result<Answer, Failure> {
     Ok(Answer::Yes)
 }
 
-/// The output; who follows it waits for its begin.
+/// Opens the logs. With -f, waits until the container has started.
 async fn open(cluster: &Cluster, target: &Target, args: &Args) -> Result<Lines, Failure> {
     let flag = |on: bool| if on { "true" } else { "" };
     let tail = args.tail.map(|lines| lines.to_string()).unwrap_or_default();
@@ -84,19 +84,67 @@ async fn open(cluster: &Cluster, target: &Target, args: &Args) -> Result<Lines, 
         ("previous", flag(args.previous)),
     ];
     let path = with_query(&format!("{}/log", target.path()), &parameters);
-    match cluster.follow(Ask::get(path.as_str())).await {
-        Err(Failure::Refused(why)) if args.follow && why.contains(WAITING) => {
-            eprintln!("{why}");
-            let container = args.container.as_deref();
+    let refused = match cluster.open(ApiRequest::get(path.as_str())).await? {
+        Ok(lines) => return Ok(lines),
+        Err(refused) => refused,
+    };
+    let (container, pod) = (args.container.as_deref(), &target.name);
+    let answered = cluster.ask(ApiRequest::get(target.path())).await?;
+    let next = match Obstacle::of(&refused, &answered, container) {
+        Some(Obstacle::NotBegun) if args.follow => {
+            eprintln!("{}", words(&refused));
             cluster.watch_until(target, |pod| pod.is_none_or(|pod| has_begun(pod, container))).await?;
-            cluster.follow(Ask::get(path)).await
+            return cluster.follow(ApiRequest::get(path)).await;
         }
-        opened => opened,
+        Some(Obstacle::NotBegun) => format!("; see: segue get pod/{pod}"),
+        Some(Obstacle::WhichContainer) => "; name it with -c".to_owned(),
+        Some(Obstacle::NoPod) => "; see: segue get pods".to_owned(),
+        None => String::new(),
+    };
+    Err(Failure::Refused(words(&refused) + &next))
+}
+
+/// Why a request for logs was refused, where that is known. The API has one reason for all causes, so the cause is read
+/// from the pod.
+#[derive(Debug, PartialEq, Eq)]
+enum Obstacle {
+    NoPod,
+    /// It has several containers, and none was named.
+    WhichContainer,
+    /// The container is yet to start.
+    NotBegun,
+}
+
+impl Obstacle {
+    /// What a refusal comes from, when this is the answer to who asks for the pod.
+    fn of(refused: &ApiResponse, pod: &ApiResponse, container: Option<&str>) -> Option<Self> {
+        if refused.code == StatusCode::NOT_FOUND && refused.body["details"]["kind"] == "pods" {
+            return Some(Self::NoPod);
+        }
+        // Without a word an API answers for the output of a pod that no node has.
+        let lacks = matches!(refused.code, StatusCode::BAD_REQUEST | StatusCode::NO_CONTENT);
+        if !lacks || !pod.code.is_success() {
+            return None;
+        }
+        let names = |list: &'static str| pod.body["spec"][list].as_array().into_iter().flatten();
+        match container {
+            None if names("containers").count() > 1 => return Some(Self::WhichContainer),
+            Some(name) => {
+                let mut all = ["containers", "initContainers"].into_iter().flat_map(names);
+                all.find(|it| it["name"] == name)?;
+            }
+            None => {}
+        }
+        (!has_begun(&pod.body, container)).then_some(Self::NotBegun)
     }
 }
 
-/// What a kubelet says of a container that has no output yet.
-const WAITING: &str = "is waiting to start";
+fn words(refused: &ApiResponse) -> String {
+    if refused.code == StatusCode::NO_CONTENT {
+        return "the pod is waiting to start: no node has it yet".to_owned();
+    }
+    refused.message()
+}
 
 /// Whether a container, or any if none is named, has run.
 fn has_begun(pod: &Value, container: Option<&str>) -> bool {
@@ -111,17 +159,37 @@ fn has_begun(pod: &Value, container: Option<&str>) -> bool {
     }) || matches!(status["phase"].as_str(), Some("Failed" | "Succeeded"))
 }
 
-/// What to do about the refusals that everybody meets.
-fn with_advice(failure: Failure, pod: &str) -> Failure {
-    let Failure::Refused(why) = failure else { return failure };
-    let next = if why.contains("choose one of") {
-        "; name it with -c"
-    } else if why.contains(WAITING) {
-        &format!("; `segue get pod/{pod}` says how far it is")
-    } else if why.contains("not found") && why.starts_with("pods ") {
-        "; `segue get pods` lists those that are there"
-    } else {
-        ""
-    };
-    Failure::Refused(why + next)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(code: u16, body: Value) -> ApiResponse {
+        ApiResponse { code: StatusCode::from_u16(code).unwrap(), body }
+    }
+
+    fn pod(containers: &[&str], begun: &[&str]) -> ApiResponse {
+        let specs: Vec<Value> = containers.iter().map(|name| json!({"name": name})).collect();
+        let state = |name: &&str| json!({"name": name, "state": {"running": {}}});
+        let statuses: Vec<Value> = begun.iter().map(state).collect();
+        answered(200, json!({"spec": {"containers": specs}, "status": {"containerStatuses": statuses}}))
+    }
+
+    /// No sentence of an API is read: they differ between versions and runtimes.
+    #[test]
+    fn what_stands_in_the_way_is_told_by_codes_and_by_the_pod() {
+        let bad = || answered(400, json!({"message": "nobody knows these words", "reason": "BadRequest"}));
+        let of = |refused: &ApiResponse, pod: &ApiResponse, name| Obstacle::of(refused, pod, name);
+        let gone = answered(404, json!({"details": {"kind": "pods"}}));
+        assert_eq!(of(&gone, &answered(404, Value::Null), None), Some(Obstacle::NoPod));
+        let two = pod(&["a", "b"], &["a"]);
+        assert_eq!(of(&bad(), &two, None), Some(Obstacle::WhichContainer));
+        assert_eq!(of(&bad(), &two, Some("b")), Some(Obstacle::NotBegun));
+        assert_eq!(of(&bad(), &two, Some("a")), None);
+        assert_eq!(of(&bad(), &two, Some("c")), None, "what is not there never begins");
+        let unplaced = answered(204, Value::Null);
+        assert_eq!(of(&unplaced, &pod(&["a"], &[]), None), Some(Obstacle::NotBegun));
+        assert!(words(&unplaced).contains("no node has it yet"));
+        let forbidden = answered(403, json!({"message": "pod a is waiting to start; choose one of"}));
+        assert_eq!(of(&forbidden, &pod(&["a"], &[]), None), None);
+    }
 }

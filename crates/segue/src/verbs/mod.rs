@@ -1,36 +1,35 @@
-//! The verbs that talk to an API: what `kubectl` would be needed for otherwise.
-//!
-//! Each one asks whatever API a kubeconfig leads to, embedded or a cluster's; none of them knows which.
+//! The commands that talk to an API, embedded or a cluster's: the kubeconfig decides which.
 
 pub(crate) mod adopt;
 pub(crate) mod apply;
 mod client;
 pub(crate) mod delete;
+mod discovery;
 mod documents;
 mod failure;
 pub(crate) mod get;
-mod kinds;
+pub(crate) mod live;
 pub(crate) mod logs;
-mod object;
 pub(crate) mod rollout;
 mod stream;
 mod table;
+mod target;
 pub(crate) mod why;
 
-pub(crate) use self::client::{Connected, Reach};
+pub(crate) use self::client::{Connected, Connection};
 use self::{client::Cluster, failure::Failure};
 use crate::output::{Answer, Error};
 
-/// A client of the API that a kubeconfig leads to.
-pub(crate) async fn connect(reach: &Reach) -> Result<Connected, Error> {
-    match Cluster::reach(reach).await {
+/// Connects to the API of the kubeconfig.
+pub(crate) async fn connect(connection: &Connection) -> Result<Connected, Error> {
+    match Cluster::connect(connection).await {
         Ok(cluster) => Ok(cluster.connected()),
-        Err(Failure::Refused(why)) => Err(Error::CouldNotAsk(why)),
-        Err(Failure::Unasked(error)) => Err(error),
+        Err(Failure::Refused(why)) => Err(Error::Failed(why)),
+        Err(Failure::Failed(error)) => Err(error),
     }
 }
 
-/// Runs a verb to its end; a refusal is told on standard error and becomes the exit code.
+/// Runs a command. A refusal is printed on standard error and becomes exit code 1.
 fn run(verb: impl Future<Output = Result<Answer, Failure>>) -> Result<Answer, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match runtime.block_on(verb) {
@@ -39,6 +38,6 @@ fn run(verb: impl Future<Output = Result<Answer, Failure>>) -> Result<Answer, Er
             eprintln!("error: {why}");
             Ok(Answer::No)
         }
-        Err(Failure::Unasked(error)) => Err(error),
+        Err(Failure::Failed(error)) => Err(error),
     }
 }

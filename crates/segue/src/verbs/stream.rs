@@ -1,4 +1,4 @@
-//! What comes bit by bit: output of containers, and events of a watch.
+//! Streamed responses: logs of containers, and events of a watch.
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -8,13 +8,13 @@ use serde_json::Value;
 use super::failure::Failure;
 use crate::output::Error;
 
-/// A body that is read as it comes.
+/// A body that is read as it arrives.
 pub(super) struct Lines {
     body: Body,
     begun: Vec<u8>,
 }
 
-/// What happened to an object that is watched.
+/// A change of a watched object.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Event {
     pub deleted: bool,
@@ -26,7 +26,7 @@ impl Lines {
         Self { body, begun: Vec::new() }
     }
 
-    /// The next bytes, however many there are; nothing at the end.
+    /// Returns the next bytes, or none at the end.
     pub async fn piece(&mut self) -> Result<Option<Bytes>, Failure> {
         while let Some(frame) = self.body.frame().await {
             let frame = frame.map_err(|error| broken(&error.to_string()))?;
@@ -37,7 +37,7 @@ impl Lines {
         Ok(None)
     }
 
-    /// The next line without its end; the last one may have none.
+    /// Returns the next line without its end, or none at the end of the stream.
     pub async fn line(&mut self) -> Result<Option<Vec<u8>>, Failure> {
         let mut seen = 0;
         loop {
@@ -56,7 +56,7 @@ impl Lines {
         }
     }
 
-    /// The next event; nothing when the server ends the watch, as it does from time to time.
+    /// Returns the next event, or none when the server ends the watch, as it does from time to time.
     pub async fn event(&mut self) -> Result<Option<Event>, Failure> {
         loop {
             let Some(line) = self.line().await? else { return Ok(None) };
@@ -77,7 +77,7 @@ impl Lines {
 }
 
 fn broken(why: &str) -> Failure {
-    Failure::Unasked(Error::CouldNotAsk(format!("the server broke off: {why}")))
+    Failure::Failed(Error::Failed(format!("the server broke off: {why}")))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::failure::Failure;
 /// Asks for a table; the version of every API since 1.15.
 pub(super) const ACCEPT: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 
-/// Between two columns.
+/// The gap between two columns.
 const GAP: &str = "   ";
 
 /// Which columns are shown, and how wide they are. Rows that come later keep to it.
@@ -18,13 +18,15 @@ pub(super) struct Layout {
     header: Vec<String>,
     namespaced: bool,
     widths: Vec<usize>,
+    /// The width of the terminal, if there is one: the last column is cut there, so that a row is a line.
+    terminal: Option<usize>,
 }
 
 impl Layout {
-    /// The layout for a table and those of its kind that follow. `wide` shows what does not fit a terminal.
+    /// Returns the layout of a table, for the tables of its kind that follow, too. `wide` shows all columns.
     pub fn of(table: &Value, wide: bool, namespaced: bool) -> Result<Self, Failure> {
         let Some(columns) = table["columnDefinitions"].as_array().filter(|_| table["kind"] == "Table") else {
-            return Err(Failure::Refused("the server makes no table of this kind; try -o yaml".to_owned()));
+            return Err(Failure::Refused("the server has no table for this kind; use -o yaml".to_owned()));
         };
         let is_shown = |column: &Value| wide || column["priority"].as_i64().unwrap_or_default() == 0;
         let shown: Vec<usize> = (0..columns.len()).filter(|at| is_shown(&columns[*at])).collect();
@@ -34,14 +36,16 @@ impl Layout {
             header.insert(0, "NAMESPACE".to_owned());
         }
         let widths = header.iter().map(|text| text.chars().count()).collect();
-        Ok(Self { shown, header, namespaced, widths })
+        let size = terminal_size::terminal_size().filter(|_| !wide);
+        let terminal = size.map(|(terminal_size::Width(width), _)| usize::from(width));
+        Ok(Self { shown, header, namespaced, widths, terminal })
     }
 
     pub fn header(&self) -> String {
         self.line(&self.header)
     }
 
-    /// The cells of every row of a table.
+    /// Returns the cells of each row of a table.
     pub fn cells(&self, table: &Value) -> Vec<Vec<String>> {
         let rows = table["rows"].as_array().map(Vec::as_slice).unwrap_or_default();
         let cells = |row: &Value| {
@@ -54,19 +58,28 @@ impl Layout {
         rows.iter().map(cells).collect()
     }
 
-    /// Makes room for all of them.
-    pub fn fit(&mut self, rows: &[Vec<String>]) {
+    /// Widens columns to fit all rows. Returns whether any became wider. The last one needs no width: nothing follows it.
+    pub fn fit(&mut self, rows: &[Vec<String>]) -> bool {
+        let before = self.widths.clone();
+        let last = self.widths.len().saturating_sub(1);
         for row in rows {
-            for (width, cell) in self.widths.iter_mut().zip(row) {
+            for (width, cell) in self.widths[..last].iter_mut().zip(row) {
                 *width = (*width).max(cell.chars().count());
             }
         }
+        self.widths != before
     }
 
     pub fn line(&self, cells: &[String]) -> String {
         let padded = cells.iter().zip(&self.widths).map(|(cell, width)| format!("{cell:width$}"));
         let line = padded.collect::<Vec<_>>().join(GAP);
-        line.trim_end().to_owned() + "\n"
+        let line = line.trim_end();
+        match self.terminal {
+            Some(width) if line.chars().count() > width => {
+                line.chars().take(width.saturating_sub(1)).collect::<String>() + "…\n"
+            }
+            _ => line.to_owned() + "\n",
+        }
     }
 }
 
@@ -106,5 +119,18 @@ mod tests {
             "NAMESPACE   NAME     READY    NODE\nx           a        1        n\ny           longer   <none>   n\n"
         );
         assert!(Layout::of(&json!({"kind": "PodList"}), false, false).is_err());
+    }
+
+    #[test]
+    fn a_sentence_is_cut_at_the_width_of_the_terminal_and_moves_no_column() {
+        let table = json!({
+            "kind": "Table", "columnDefinitions": [{"name": "Name"}, {"name": "Doing"}],
+            "rows": [{"cells": ["a", "waiting for 1 of 2 replicas to be ready"]}],
+        });
+        let mut layout = Layout { terminal: Some(20), ..Layout::of(&table, false, false).unwrap() };
+        let rows = layout.cells(&table);
+        assert!(!layout.fit(&rows), "no header is needed again for a longer sentence");
+        assert_eq!(layout.line(&rows[0]), "a      waiting for …\n");
+        assert_eq!(Layout { terminal: None, ..layout }.line(&rows[0]).len(), 47);
     }
 }

@@ -5,9 +5,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use testbed::{eventually, pod_groups};
 
-use crate::site::{Operator, Site, set};
+use crate::{
+    ray,
+    site::{Operator, Site, set},
+};
 
-const LONG: Duration = Duration::from_mins(3);
+pub const LONG: Duration = Duration::from_mins(3);
 
 /// A request of the operator.
 #[derive(Debug)]
@@ -118,12 +121,30 @@ impl Granted {
 /// Everything that an operator does for sets, and for itself.
 pub async fn live_the_life_of_sets(site: &Site, flags: &[&str]) {
     site.apply(&leftover());
+    // What is not installed yet is waited for.
+    let crd = "leaderworkersets.leaderworkerset.x-k8s.io";
+    site.kubectl(&["delete", "crd", crd]);
     let operator = site.operate(flags);
     operator.says(&["note: the webhook mpod.kb.io", "lws-system/lws-webhook-service is gone"]).await;
+    operator.says(&["note: the webhook vpod.kb.io", "127.0.0.1:1 takes no connection"]).await;
+    is_asked(site, "customresourcedefinitions", "watch").await;
+    site.apply(&api::leaderworkerset::KIND.crd());
+    // `kubectl wait` fails on a definition that has no conditions yet.
+    eventually("the definition is served", LONG, async || {
+        let definition = site.get(&["crd", crd]);
+        let mut conditions = definition["status"]["conditions"].as_array()?.iter();
+        conditions.any(|it| it["type"] == "Established" && it["status"] == "True").then_some(())
+    })
+    .await
+    .unwrap();
     site.apply(&set("x", 3, "one"));
     site.ready("x", 3, "one").await;
     site.apply(&set("x", 3, "two"));
     site.ready("x", 3, "two").await;
+    // Going back makes an older revision the newest again.
+    site.apply(&set("x", 3, "one"));
+    site.ready("x", 3, "one").await;
+    is_asked(site, "controllerrevisions", "patch").await;
     // Somebody changes what is ours: it is changed back.
     site.kubectl(&[
         "-n",
@@ -162,7 +183,7 @@ pub async fn live_the_life_of_sets(site: &Site, flags: &[&str]) {
     .await
     .unwrap();
     claims_and_names_come_and_go(site).await;
-    a_request_is_answered(site).await;
+    a_request_is_answered(site, "leaderworkerset/x").await;
     // What stands in the way is looked at, and left alone.
     let stranger = |version: &str, kind: &str, name: &str, rest: Value| {
         let mut object =
@@ -180,18 +201,38 @@ pub async fn live_the_life_of_sets(site: &Site, flags: &[&str]) {
     for name in ["taken-pod", "taken-service", "taken-revision"] {
         site.apply(&set(name, 1, "three"));
     }
-    for (name, taken) in [("taken-pod", "taken-pod-0"), ("taken-service", "taken-service")] {
-        eventually(&format!("{taken} is named"), LONG, async || {
-            let set = site.get(&["-n", "default", "leaderworkerset", name]);
-            let conditions = set["status"]["conditions"].as_array()?;
-            let named = conditions.iter().find(|it| it["type"] == "NamesTaken" && it["status"] == "True")?;
-            named["message"].as_str()?.contains(taken).then_some(())
-        })
-        .await
-        .unwrap_or_else(|error| panic!("{error}: {}", operator.said()));
+    for (name, taken) in [
+        ("taken-pod", "Pod default/taken-pod-0"),
+        ("taken-service", "Service default/taken-service"),
+        ("taken-revision", "ControllerRevision default/taken-revision"),
+    ] {
+        names_the_taken(site, &format!("leaderworkerset/{name}"), taken, &operator).await;
     }
-    operator.says(&["ControllerRevision default/taken-revision", "it is not ours"]).await;
     operator.stop().await;
+    // A Service that is there and has nothing behind it answers as little as one that is gone.
+    site.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "lws-system"}}));
+    site.apply(&json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "lws-webhook-service", "namespace": "lws-system"},
+        "spec": {"selector": {"nobody": "has-this"}, "ports": [{"port": 443}]},
+    }));
+    let operator = site.operate(flags);
+    let empty = "nothing is ready behind its Service lws-system/lws-webhook-service";
+    operator.says(&["note: the webhook mpod.kb.io", empty]).await;
+    operator.stop().await;
+}
+
+/// Waits until an object says that a name is somebody else's.
+pub async fn names_the_taken(site: &Site, object: &str, taken: &str, operator: &Operator) {
+    eventually(&format!("{object} names {taken}"), LONG, async || {
+        let object = site.get(&["-n", "default", object]);
+        let mut conditions = object["status"]["conditions"].as_array()?.iter();
+        let named = conditions.find(|it| it["type"] == "NamesTaken" && it["status"] == "True")?;
+        named["message"].as_str()?.contains(taken).then_some(())
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}: {}", operator.said()));
 }
 
 /// Each group has a claim and a name: both go when it is scaled away, and a claim that is there already is used.
@@ -232,12 +273,12 @@ async fn claims_and_names_come_and_go(site: &Site) {
     assert!(!site.get(&["-n", "default", "pvc/data-claims-0"]).is_null());
 }
 
-async fn a_request_is_answered(site: &Site) {
+pub async fn a_request_is_answered(site: &Site, object: &str) {
     let request = r#"segue.dev/request={"id": "1", "verb": "retry"}"#;
-    site.kubectl(&["-n", "default", "annotate", "leaderworkerset", "x", request]);
-    eventually("it is answered", LONG, async || {
-        let set = site.get(&["-n", "default", "leaderworkerset/x"]);
-        set["metadata"]["annotations"]["segue.dev/response"].as_str().map(drop)
+    site.kubectl(&["-n", "default", "annotate", object, request]);
+    eventually(&format!("{object} is answered"), LONG, async || {
+        let object = site.get(&["-n", "default", object]);
+        object["metadata"]["annotations"]["segue.dev/response"].as_str().map(drop)
     })
     .await
     .unwrap();
@@ -309,6 +350,7 @@ async fn servings_are_updated(site: &Site) {
     available("one").await;
     refuse_for_a_while(site, "modelservings", async || site.apply(&serving(1, "two", 1))).await;
     available("two").await;
+    a_request_is_answered(site, "modelserving/pair").await;
     site.kubectl(&[
         "-n",
         "default",
@@ -326,7 +368,7 @@ async fn servings_are_updated(site: &Site) {
 }
 
 /// Waits until the operator has asked this of the API.
-async fn is_asked(site: &Site, resource: &str, verb: &str) {
+pub async fn is_asked(site: &Site, resource: &str, verb: &str) {
     eventually(&format!("{verb} {resource}"), LONG, async || {
         let asked = Asked::read(site);
         asked.all.iter().any(|it| it.resource == resource && it.verb == verb).then_some(())
@@ -393,7 +435,9 @@ pub async fn live_a_full_life(site: &Site, flags: &[&str]) {
     let first = deployment("plain", "v1", None);
     refuse_for_a_while(site, "modeldeployments", async || site.apply(&first)).await;
     hand_over(site, "plain").await;
+    a_request_is_answered(site, "modeldeployment/plain").await;
     servings_are_updated(site).await;
+    ray::clusters_and_services_live(site, &operator).await;
     numbers_are_told(site, &operator).await;
     let class = json!({"className": "nobodys", "hostnames": ["one.example"]});
     site.apply(&deployment("routed", "v1", Some(&class)));
@@ -415,6 +459,16 @@ pub async fn live_a_full_life(site: &Site, flags: &[&str]) {
         .await
         .unwrap_or_else(|error| panic!("{error}: {}", operator.said()));
     }
+    // A service that wants no Gateway any more has none.
+    site.apply(&deployment("routed", "v1", None));
+    for kind in ["gateway", "httproute", "grpcroute"] {
+        eventually(&format!("no {kind} is left"), LONG, async || {
+            let list = site.get(&["-n", "default", kind]);
+            list["items"].as_array().unwrap().is_empty().then_some(())
+        })
+        .await
+        .unwrap_or_else(|error| panic!("{error}: {}", operator.said()));
+    }
     for (kind, name) in [("Gateway", "one"), ("HTTPRoute", "two-http"), ("GRPCRoute", "three-grpc")] {
         site.apply(&json!({
             "apiVersion": "gateway.networking.k8s.io/v1",
@@ -428,14 +482,15 @@ pub async fn live_a_full_life(site: &Site, flags: &[&str]) {
         let deployment_name = name.split('-').next().unwrap();
         changed = deployment(deployment_name, "v1", Some(&class));
         site.apply(&changed);
-        operator.says(&[&format!("{kind} default/{name}"), "it is not ours"]).await;
+        let taken = format!("{kind} default/{name}");
+        names_the_taken(site, &format!("modeldeployment/{deployment_name}"), &taken, &operator).await;
     }
     operator.stop().await;
 }
 
 /// Does something while a policy of the cluster's owner refuses what the operator would do about it, until it has asked
 /// for the object once more.
-async fn refuse_for_a_while(site: &Site, resource: &str, doing: impl AsyncFnOnce()) {
+pub async fn refuse_for_a_while(site: &Site, resource: &str, doing: impl AsyncFnOnce()) {
     let name = "not-now.segue.test";
     let rule = |group: &str, operations: &[&str], resource: &str| json!({"apiGroups": [group], "apiVersions": ["v1"], "operations": operations, "resources": [resource]});
     let us = "request.userInfo.username == 'system:serviceaccount:segue-system:segue'";
@@ -447,7 +502,9 @@ async fn refuse_for_a_while(site: &Site, resource: &str, doing: impl AsyncFnOnce
         "spec": {
             "matchConstraints": {"resourceRules": [
                 rule("", &["UPDATE"], "pods/status"),
+                rule("", &["DELETE"], "pods"),
                 rule("leaderworkerset.x-k8s.io", &["CREATE"], "leaderworkersets"),
+                rule("ray.io", &["DELETE"], "rayclusters"),
                 // Nobody misses them; by these it is seen that the policy is heeded.
                 rule("events.k8s.io", &["CREATE"], "events"),
             ]},
@@ -484,7 +541,7 @@ async fn refuse_for_a_while(site: &Site, resource: &str, doing: impl AsyncFnOnce
     site.kubectl(&["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", name]);
 }
 
-async fn exists(site: &Site, object: &str) {
+pub async fn exists(site: &Site, object: &str) {
     eventually(object, LONG, async || {
         let (kind, name) = object.split_once('/').unwrap();
         let list = site.get(&["-n", "default", kind]);
@@ -544,20 +601,30 @@ fn deployment(name: &str, version: &str, gateway: Option<&Value>) -> Value {
     })
 }
 
-/// A webhook of an operator that is gone. It is asked about nothing that is here.
+/// Webhooks of an operator that is gone. They are asked about nothing that is here.
 fn leftover() -> Value {
-    json!({
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "MutatingWebhookConfiguration",
-        "metadata": {"name": "lws-mutating-webhook-configuration"},
-        "webhooks": [{
-            "name": "mpod.kb.io",
+    let pods =
+        json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]});
+    let hook = |name: &str, server: &Value| {
+        json!({
+            "name": name,
             "admissionReviewVersions": ["v1"],
             "sideEffects": "None",
             "failurePolicy": "Fail",
             "objectSelector": {"matchLabels": {"nobody": "has-this"}},
-            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
-            "clientConfig": {"service": {"name": "lws-webhook-service", "namespace": "lws-system", "path": "/mutate--v1-pod"}},
-        }],
+            "rules": [pods],
+            "clientConfig": server,
+        })
+    };
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": "lws-mutating-webhook-configuration"},
+        "webhooks": [
+            hook("mpod.kb.io", &json!({"service": {
+                "name": "lws-webhook-service", "namespace": "lws-system", "path": "/mutate--v1-pod",
+            }})),
+            hook("vpod.kb.io", &json!({"url": "https://127.0.0.1:1/mutate"})),
+        ],
     })
 }

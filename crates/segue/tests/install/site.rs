@@ -3,7 +3,6 @@
 use std::{
     fs::{self, File},
     io::Write,
-    net::TcpListener,
     path::PathBuf,
     process::{Child, Command, Output, Stdio},
     sync::atomic::{AtomicU32, Ordering::Relaxed},
@@ -12,7 +11,7 @@ use std::{
 
 use kube::Client;
 use serde_json::{Value, json};
-use testbed::{Cluster, Kubelet, Parts, eventually};
+use testbed::{Cluster, Kubelet, Parts, eventually, free_port};
 
 /// Generous: a loaded machine is no reason to fail.
 const LONG: Duration = Duration::from_mins(3);
@@ -299,17 +298,6 @@ pub fn set(name: &str, replicas: u32, image: &str) -> Value {
             },
         },
     })
-}
-
-#[expect(clippy::disallowed_methods, reason = "a lease is alive by the wall clock")]
-pub fn now() -> String {
-    let seconds = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
-    let output = Command::new("date").args(["-u", "-d", &format!("@{seconds}"), "+%FT%T.000000Z"]).output();
-    String::from_utf8(output.unwrap().stdout).unwrap().trim().to_owned()
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 fn segue() -> PathBuf {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use api::modeldeployment::{ModelDeployment, ModelDeploymentStatus, Outcome, Phase};
-use gateway::load::{Client, Tallied, Target};
+use gateway::load::{Client, Target, Totals};
 use kube::Api;
 use serde_json::{Value, json};
 use testbed::eventually;
@@ -91,7 +91,7 @@ impl Service {
         let mut kubectl = site.cluster.kubectl();
         kubectl.args(["-n", &serving.namespace, "delete", "pods", "--all", "--force", "--grace-period=0"]);
         pipe(&mut kubectl, "");
-        eventually("a failed request", START, async || (lost(serving.load.tallied()) > 0).then_some(()))
+        eventually("a failed request", START, async || (lost(serving.load.totals()) > 0).then_some(()))
             .await
             .unwrap();
         serving.end("all pods killed").await;
@@ -162,14 +162,14 @@ impl<'a> Serving<'a> {
         // What was accepted is not always served yet; these users come when it is.
         let probe = Client::new(target(address, PATH));
         eventually("an answer", START, async || {
-            let (_, body) = probe.ask().await;
+            let (_, body) = probe.request().await;
             String::from_utf8_lossy(&body).contains("\"v1\"").then_some(())
         })
         .await
         .unwrap();
         let load = Load::start(address);
         // Some streams are under way.
-        eventually("the first users", START, async || (load.tallied().ok > 100).then_some(())).await.unwrap();
+        eventually("the first users", START, async || (load.totals().ok > 100).then_some(())).await.unwrap();
         Self { service, site, namespace, load }
     }
 
@@ -199,17 +199,17 @@ impl<'a> Serving<'a> {
     async fn end(self, what: &str) -> u64 {
         let Self { service, load, .. } = self;
         let (short, streams) = load.end().await;
-        let tallied = sum(short, streams);
+        let totals = sum(short, streams);
         say(&format!(
             "{} behind {}: {what}: {} requests, of these {} streams; {} failed, {} truncated",
             service.name,
             service.class.name(),
-            tallied.requests(),
+            totals.requests(),
             streams.requests(),
-            tallied.failed + tallied.app_errors,
-            tallied.truncated,
+            totals.failed + totals.app_errors,
+            totals.truncated,
         ));
-        lost(tallied)
+        lost(totals)
     }
 }
 
@@ -244,12 +244,12 @@ fn serves(status: &ModelDeploymentStatus) -> bool {
 
 /// No server answers with an error by itself here, so one that is answered is lost too: Traefik says 502 and 503 as if
 /// it were the server.
-fn lost(tallied: Tallied) -> u64 {
-    tallied.requests() - tallied.ok
+fn lost(totals: Totals) -> u64 {
+    totals.requests() - totals.ok
 }
 
-fn sum(one: Tallied, other: Tallied) -> Tallied {
-    Tallied {
+fn sum(one: Totals, other: Totals) -> Totals {
+    Totals {
         ok: one.ok + other.ok,
         app_errors: one.app_errors + other.app_errors,
         failed: one.failed + other.failed,
@@ -281,25 +281,25 @@ impl Load {
         };
         let mut asking = JoinSet::new();
         let (client, stopping) = (short.clone(), told());
-        asking.spawn(async move { client.ask_steadily(PER_SECOND, stopping).await });
+        asking.spawn(async move { client.open_loop(PER_SECOND, stopping).await });
         for place in 0..STREAMS {
             let (client, stopping) = (streams.clone(), told());
             asking.spawn(async move {
                 tokio::time::sleep(APART * place).await;
-                client.keep_asking(1, stopping).await;
+                client.closed_loop_until(1, stopping).await;
             });
         }
         Self { short, streams, stop, asking }
     }
 
-    fn tallied(&self) -> Tallied {
-        sum(self.short.tallied(), self.streams.tallied())
+    fn totals(&self) -> Totals {
+        sum(self.short.totals(), self.streams.totals())
     }
 
     /// Nothing new is asked; the last answers are waited for.
-    async fn end(mut self) -> (Tallied, Tallied) {
+    async fn end(mut self) -> (Totals, Totals) {
         self.stop.send_replace(true);
         while self.asking.join_next().await.is_some() {}
-        (self.short.tallied(), self.streams.tallied())
+        (self.short.totals(), self.streams.totals())
     }
 }

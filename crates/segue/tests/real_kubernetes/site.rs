@@ -99,7 +99,7 @@ impl Site {
     /// How often an operator was started.
     pub fn operators(&self) -> usize {
         let log = fs::read_to_string(self.cluster.directory().join("logs/operator.log")).unwrap();
-        log.matches("Looks after").count()
+        log.matches("Reconciling").count()
     }
 
     /// Applies a manifest as a user does; what was stored.

@@ -19,20 +19,26 @@ use testbed::eventually;
 pub struct Up {
     pub directory: TempDir,
     child: Child,
+    arguments: &'static [&'static str],
 }
 
 impl Up {
     pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// The same, with more arguments.
+    pub fn start_with(arguments: &'static [&'static str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let child = begin(&directory.path().join("state"));
-        Self { directory, child }
+        let child = begin(&directory.path().join("state"), arguments);
+        Self { directory, child, arguments }
     }
 
     /// Ends it without a word, as a machine that loses power does to one process, and starts it again on what is left.
     pub fn kill_and_restart(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        self.child = begin(&self.directory.path().join("state"));
+        self.child = begin(&self.directory.path().join("state"), self.arguments);
     }
 
     /// Tells it to end, as Ctrl-C does, and waits until it has.
@@ -104,14 +110,19 @@ impl Drop for Up {
 }
 
 /// Starts one, and returns when it answers.
-fn begin(state: &Path) -> Child {
+fn begin(state: &Path, arguments: &[&str]) -> Child {
     // Examples say `segue` and mean this one.
     let here = Path::new(env!("CARGO_BIN_EXE_segue")).parent().unwrap();
-    let path = format!("{}:{}", here.display(), std::env::var("PATH").unwrap_or_default());
+    let machine = std::env::var("PATH").unwrap_or_default();
+    // Where Ray is, its Python must come before that of the machine.
+    let ray = std::env::split_paths(&machine).find(|directory| directory.join("ray").is_file());
+    let first = [here.to_owned()].into_iter().chain(ray);
+    let path = std::env::join_paths(first.chain(std::env::split_paths(&machine))).unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_segue"))
         .env("PATH", path)
         .args(["up", "-o", "json", "--directory"])
         .arg(state)
+        .args(arguments)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()

@@ -18,11 +18,11 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::judge::{group, is, is_going, number, role, unit};
+use super::checker::{group, is, is_going, number, role, unit};
 
 /// What must stay of a ModelServing.
 #[derive(Clone, Debug, Default)]
-struct Floors {
+struct Minimums {
     /// Of whole groups.
     groups: usize,
     /// Of each role of a group.
@@ -31,7 +31,7 @@ struct Floors {
     sizes: BTreeMap<String, (usize, usize)>,
 }
 
-impl Floors {
+impl Minimums {
     fn by(object: &Value) -> Self {
         let strategy = &object["spec"]["rolloutStrategy"]["evictionStrategy"];
         let roles = object["spec"]["template"]["roles"].as_array().into_iter().flatten();
@@ -82,7 +82,7 @@ impl Floors {
     }
 }
 
-/// As whoever decides about evictions counts.
+/// As the eviction API counts.
 fn is_healthy(pod: &Pod) -> bool {
     is(pod, "Ready") && !is_going(pod)
 }
@@ -115,15 +115,15 @@ fn covers(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
 
 /// What is promised, and what was wrong. While one spec gives way to another, either will do.
 #[derive(Clone, Default)]
-pub(super) struct Evictions(Arc<Mutex<(Vec<Floors>, Vec<String>)>>);
+pub(super) struct Evictions(Arc<Mutex<(Vec<Minimums>, Vec<String>)>>);
 
 impl Evictions {
-    fn with<T>(&self, look: impl FnOnce(&mut (Vec<Floors>, Vec<String>)) -> T) -> T {
-        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    fn with<T>(&self, read: impl FnOnce(&mut (Vec<Minimums>, Vec<String>)) -> T) -> T {
+        read(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(super) fn want(&self, object: &Value) {
-        self.with(|(promised, _)| promised.push(Floors::by(object)));
+        self.with(|(promised, _)| promised.push(Minimums::by(object)));
     }
 
     /// Only what was wanted last counts from now on.
@@ -140,7 +140,7 @@ impl Evictions {
         self.with(|(_, violations)| violations.clone())
     }
 
-    /// Looks whenever an object of this kind changes, for ever.
+    /// Checks whenever an object of this kind changes, for ever.
     pub(super) async fn follow<K>(self, client: Client)
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
@@ -153,13 +153,13 @@ impl Evictions {
             while let Some(Ok(event)) = events.next().await {
                 if let WatchEvent::Added(it) | WatchEvent::Modified(it) | WatchEvent::Deleted(it) = event {
                     version = it.resource_version().unwrap_or_default();
-                    self.look(&client).await;
+                    self.check(&client).await;
                 }
             }
         }
     }
 
-    async fn look(&self, client: &Client) {
+    async fn check(&self, client: &Client) {
         let pods: Api<Pod> = Api::all(client.clone());
         let budgets: Api<PodDisruptionBudget> = Api::all(client.clone());
         let all = ListParams::default();
@@ -185,8 +185,8 @@ mod tests {
     use super::*;
 
     /// Two replicas of two pods, of which one replica must stay.
-    fn floors() -> Floors {
-        Floors::by(&json!({"spec": {
+    fn minimums() -> Minimums {
+        Minimums::by(&json!({"spec": {
             "template": {"roles": [{"name": "decode", "replicas": 2, "workerReplicas": 1}]},
             "rolloutStrategy": {"evictionStrategy": {"protectionLevel": "Role", "roleMinAvailable": {"decode": 1}}},
         }}))
@@ -212,7 +212,8 @@ mod tests {
     #[test]
     fn one_pod_of_each_replica_is_too_many() {
         let all = [pod(0, 0, true), pod(0, 1, true), pod(1, 0, true), pod(1, 1, true)];
-        let judged = |pods: &[Pod], budgets: &[PodDisruptionBudget]| floors().broken(pods, budgets).is_some();
+        let judged =
+            |pods: &[Pod], budgets: &[PodDisruptionBudget]| minimums().broken(pods, budgets).is_some();
         assert!(!judged(&all, &[budget(3)]));
         assert!(judged(&all, &[budget(2)]));
         assert!(judged(&all, &[]), "nothing protects them");

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     fmt,
     future::pending,
+    hash::{DefaultHasher, Hash, Hasher},
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
@@ -74,8 +75,8 @@ pub struct Seeing {
     pub expires: Option<u64>,
     /// One event of so many is cut off in its middle.
     pub cut: Option<u64>,
-    /// A list after a restart is older than the newest by so many versions. While nothing is written, each list of a kind
-    /// is half as old as the one before it: what lags behind catches up.
+    /// A list after a restart is older than the newest by so many versions. While nothing is written, each list of a
+    /// kind is half as old as the one before it: what lags behind catches up.
     pub old_lists: u64,
 }
 
@@ -88,7 +89,7 @@ pub struct Plan {
     pub seeing: Seeing,
     /// There are two of them all the time.
     pub two_leaders: bool,
-    /// Versions get traffic before they are ready, on purpose: the judge must see that.
+    /// Versions get traffic before they are ready, on purpose: the checker must see that.
     pub without_gate: bool,
 }
 
@@ -147,6 +148,8 @@ struct State {
     listed: BTreeMap<(u32, String), u32>,
     reached: BTreeMap<String, u64>,
     violations: Vec<String>,
+    /// The digest of everything that was written and seen, in its order.
+    digest: DefaultHasher,
 }
 
 impl Shared {
@@ -160,6 +163,7 @@ impl Shared {
             listed: BTreeMap::new(),
             reached: BTreeMap::new(),
             violations: Vec::new(),
+            digest: DefaultHasher::new(),
         };
         Arc::new(Self { state: Mutex::new(state), died: Notify::new() })
     }
@@ -188,6 +192,10 @@ impl Shared {
 
     pub(super) fn violations(&self) -> Vec<String> {
         self.state().violations.clone()
+    }
+
+    pub(super) fn digest(&self) -> u64 {
+        self.state().digest.finish()
     }
 }
 
@@ -236,8 +244,10 @@ impl Way {
             let answer = self.api.call(self.older(request()?)).await?;
             return Ok(if is_watch { self.watch(answer) } else { answer });
         }
-        self.judge(&head.method, head.uri.path(), &bytes);
+        self.check_preconditions(&head.method, head.uri.path(), &bytes);
         let what = self.next_write();
+        (self.incarnation, head.method.as_str(), head.uri.path(), &bytes)
+            .hash(&mut self.shared.state().digest);
         match what {
             Some(What::CrashBefore) => return self.die().await,
             Some(What::Refused(code)) => return Ok(refusal(code)),
@@ -273,7 +283,7 @@ impl Way {
     }
 
     /// Whatever takes away or changes says which object it means.
-    fn judge(&self, method: &Method, path: &str, bytes: &Bytes) {
+    fn check_preconditions(&self, method: &Method, path: &str, bytes: &Bytes) {
         let body: Value = serde_json::from_slice(bytes).unwrap_or_default();
         let is_event = path.contains("/events");
         let says = match *method {
@@ -340,7 +350,7 @@ impl Way {
         let (head, body) = answer.into_parts();
         let shared = Arc::clone(&self.shared);
         let frames = body.into_data_stream().filter_map(|frame| async move { frame.ok() });
-        let frames = disturbed(frames, shared);
+        let frames = disturbed(frames, shared, self.incarnation);
         let body = StreamBody::new(frames.map(|bytes| Ok(Frame::data(bytes))));
         Response::from_parts(head, BodyExt::boxed_unsync(body))
     }
@@ -353,15 +363,17 @@ fn query_of(uri: &http::Uri) -> &str {
 fn disturbed(
     frames: impl Stream<Item = Bytes> + Send + 'static,
     shared: Arc<Shared>,
+    incarnation: u32,
 ) -> impl Stream<Item = Bytes> + Send {
     let frames = Box::pin(frames);
-    stream::unfold((frames, shared, false), |(mut frames, shared, over)| async move {
+    stream::unfold((frames, shared, false), move |(mut frames, shared, over)| async move {
         if over {
             return None;
         }
         let frame = frames.next().await?;
         let (wait, end) = {
             let mut state = shared.state();
+            (incarnation, &frame).hash(&mut state.digest);
             let seeing = state.plan.seeing;
             let wait = if seeing.late_millis > 0 { state.random.u64(..seeing.late_millis) } else { 0 };
             let mut one_of = |times: Option<u64>| times.is_some_and(|times| state.random.u64(..times) == 0);

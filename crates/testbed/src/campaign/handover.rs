@@ -24,8 +24,9 @@ struct Event {
     object: DynamicObject,
 }
 
-const KINDS: [(&str, &str, &str); 3] = [
+const KINDS: [(&str, &str, &str); 4] = [
     ("", "v1", "Pod"),
+    ("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"),
     ("gateway.networking.k8s.io", "v1", "HTTPRoute"),
     ("segue.dev", "v1alpha1", "ModelDeployment"),
 ];
@@ -82,6 +83,8 @@ impl History {
 struct State {
     pods: BTreeMap<String, DynamicObject>,
     weights: BTreeMap<String, u64>,
+    /// The version that has each number.
+    numbers: BTreeMap<String, String>,
     /// The most lenient of what was asked for while it was not settled.
     floor: usize,
     ceiling: usize,
@@ -111,7 +114,17 @@ impl State {
         match event.kind {
             "Pod" => self.pod(event),
             "HTTPRoute" => self.route(event),
+            "LeaderWorkerSet" => self.version(event),
             _ => self.deployment(event),
+        }
+    }
+
+    fn version(&mut self, event: &Event) {
+        let hash = version_of(&event.object).to_owned();
+        let Some(number) = event.object.annotations().get("segue.dev/revision").cloned() else { return };
+        let first = self.numbers.entry(number.clone()).or_insert_with(|| hash.clone());
+        if *first != hash {
+            self.violations.push(format!("V1: version {hash} has the number {number}, which {first} had"));
         }
     }
 
@@ -120,8 +133,9 @@ impl State {
         let replicas = number(&spec["replicas"]);
         let strategy = &spec["strategy"];
         let unavailable = number(&strategy["rolling"]["maxUnavailable"]);
-        // Every story allows one more.
-        let now = (replicas.saturating_sub(unavailable), replicas + 1);
+        // A blue-green has both versions as a whole; every other story allows one more.
+        let more = if strategy["type"] == "BlueGreen" { replicas } else { 1 };
+        let now = (replicas.saturating_sub(unavailable), replicas + more);
         let settled = event.object.data["status"]["phase"] == "Idle"
             && event.object.data["status"]["observedGeneration"].as_i64() == event.object.metadata.generation;
         if event.gone || event.object.metadata.deletion_timestamp.is_some() {

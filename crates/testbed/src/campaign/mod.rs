@@ -1,14 +1,15 @@
-//! Controllers on the embedded API, in virtual time, with faults: every write can fail in every way, the process can die
-//! before and after each, what it sees can be late or old, and there can be two of it. Whatever happens, the promises
-//! hold on every event and the end is the same.
+//! Controllers on the embedded API, in virtual time, with faults: every write can fail in every way, the process can
+//! die before and after each, what it sees can be late or old, and there can be two of it. Whatever happens, the
+//! promises hold on every event and the end is the same.
 //!
 //! A run is a function of a workload, a plan and a seed. The same three give the same run.
 
-mod clock;
+mod checker;
+mod clusters;
+mod end;
 mod evictions;
 mod fault;
 mod handover;
-mod judge;
 mod phases;
 mod run;
 mod servings;
@@ -44,7 +45,7 @@ pub struct Report {
 }
 
 /// So many violations are told; the others are counted.
-const TOLD: usize = 20;
+const MOST_REPORTED: usize = 20;
 
 impl Report {
     /// Takes in what became of a run.
@@ -57,7 +58,7 @@ impl Report {
         let differs = reference.and_then(|reference| outcome.differs_from(reference));
         for violation in outcome.violations.iter().chain(&differs) {
             self.violated += 1;
-            if self.violations.len() < TOLD {
+            if self.violations.len() < MOST_REPORTED {
                 self.violations.push(format!("{what}: {violation}"));
             }
         }

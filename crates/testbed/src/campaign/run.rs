@@ -6,8 +6,8 @@ use std::{
     time::Duration,
 };
 
-use apiserver::{InProcess, Server, store, world::Seeded};
-use controllers::{Nothing, Protections, Settings, leaderworkerset::adopt};
+use apiserver::{InProcess, Server, store};
+use controllers::{Calls, Clock, Protections, Settings, adopt, kind};
 use k8s_openapi::api::{
     core::v1::{Node, Pod},
     policy::v1::PodDisruptionBudget,
@@ -24,15 +24,16 @@ use tokio::{
 };
 
 use super::{
-    clock,
+    checker::{Allowed, Checker},
+    clusters::{ClusterChecker, Machine, Wanted},
+    end::end_state,
     evictions::Evictions,
     fault::{Plan, Shared, Way},
     handover::{History, acknowledge},
-    judge::{Allowed, Judge},
     phases::Phases,
     workload::{Step, Subject, Workload},
 };
-use crate::{Kubelet, Pace, inherited::inherit};
+use crate::{Kubelet, Pace, inherited::inherit, virtual_time};
 
 /// What became of a run.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +47,9 @@ pub struct Outcome {
     /// Everything that there was at the end, without what differs from run to run.
     end: BTreeMap<String, Value>,
     created: BTreeMap<String, u64>,
+    /// The digest of everything that the controllers wrote and saw, in its order: two runs with the same digest are
+    /// the same run.
+    pub digest: u64,
 }
 
 impl Outcome {
@@ -72,13 +76,14 @@ const PATIENCE: Duration = Duration::from_mins(30);
 /// How long nothing may happen before all is said to be done: longer than the controllers wait for an answer.
 const QUIET: Duration = Duration::from_secs(45);
 
-/// How long a look holds while the controllers write nothing.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// How long a check holds while the controllers write nothing.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Only what a story is about: controllers do without the others. Made once, because that takes longer than some runs.
 fn definitions(subject: Subject) -> &'static [Value] {
     static SET: LazyLock<Vec<Value>> = LazyLock::new(|| vec![api::leaderworkerset::KIND.crd()]);
     static SERVING: LazyLock<Vec<Value>> = LazyLock::new(|| vec![api::modelserving::KIND.crd()]);
+    static CLUSTER: LazyLock<Vec<Value>> = LazyLock::new(|| vec![api::raycluster::KIND.crd()]);
     static DEPLOYMENT: LazyLock<Vec<Value>> = LazyLock::new(|| {
         let ours = [api::leaderworkerset::KIND.crd(), api::modeldeployment::KIND.crd()];
         ours.into_iter().chain(gateway::crds()).collect()
@@ -86,6 +91,7 @@ fn definitions(subject: Subject) -> &'static [Value] {
     match subject {
         Subject::Set => &SET,
         Subject::Serving => &SERVING,
+        Subject::Cluster => &CLUSTER,
         Subject::Deployment => &DEPLOYMENT,
     }
 }
@@ -95,12 +101,12 @@ pub fn run(workload: &Workload, plan: &Plan, seed: u64) -> Outcome {
     fastrand::seed(seed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     match runtime {
-        Ok(runtime) => runtime.block_on(tell(workload, plan, seed)),
+        Ok(runtime) => runtime.block_on(run_story(workload, plan, seed)),
         Err(error) => Outcome { violations: vec![format!("no runtime: {error}")], ..Outcome::default() },
     }
 }
 
-async fn tell(workload: &Workload, plan: &Plan, seed: u64) -> Outcome {
+async fn run_story(workload: &Workload, plan: &Plan, seed: u64) -> Outcome {
     let mut run = match Run::begin(workload, plan, seed).await {
         Ok(run) => run,
         Err(error) => return Outcome { violations: vec![error], ..Outcome::default() },
@@ -118,17 +124,19 @@ struct Run {
     server: Server,
     client: Client,
     shared: Arc<Shared>,
-    judge: Judge,
+    checker: Checker,
+    clusters: ClusterChecker,
+    machine: Machine,
     evictions: Evictions,
     history: History,
     phases: Phases,
     subject: Subject,
     violations: Vec<String>,
     plan: Plan,
-    /// Nobody, as long as the story tells what was before them.
+    /// `None` while the story prepares what existed before the leaders.
     leaders: Option<Leaders>,
     wanted: Option<Allowed>,
-    _kubelet: Kubelet,
+    kubelet: Kubelet,
     helpers: JoinSet<()>,
 }
 
@@ -141,10 +149,9 @@ struct Leaders {
 impl Run {
     async fn begin(workload: &Workload, plan: &Plan, seed: u64) -> Result<Self, String> {
         let subject = workload.subject();
-        let world = Seeded::new(seed, clock::begin());
         let store = store::Store::memory(store::History::default());
-        let server = Server::new(store, Arc::new(world), Vec::new());
-        server.furnish().await.map_err(|refusal| refusal.message().to_owned())?;
+        let server = Server::new(store, virtual_time::begin(seed), Vec::new());
+        server.bootstrap().await.map_err(|refusal| refusal.message().to_owned())?;
         let client = Client::new(InProcess::new(server.clone()), "default");
         for definition in definitions(subject) {
             apply(&client, definition).await?;
@@ -152,15 +159,23 @@ impl Run {
         if workload.says("/spec/schedulerName", "volcano") {
             apply(&client, &crate::pod_groups(true)).await?;
         }
-        let judge = Judge::default();
+        let checker = Checker::default();
         let mut helpers = JoinSet::new();
-        helpers.spawn(server.clone().keep_collecting());
+        helpers.spawn(server.clone().run_garbage_collector());
         let history = History::default();
-        if subject == Subject::Deployment {
-            helpers.spawn(history.clone().follow(client.clone()));
-            helpers.spawn(acknowledge(client.clone()));
-        } else {
-            helpers.spawn(judge.clone().follow(client.clone()));
+        let (clusters, machine) = (ClusterChecker::default(), Machine::default());
+        match subject {
+            Subject::Deployment => {
+                helpers.spawn(history.clone().follow(client.clone()));
+                helpers.spawn(acknowledge(client.clone()));
+            }
+            Subject::Cluster => {
+                helpers.spawn(clusters.clone().follow(client.clone()));
+                helpers.spawn(machine.clone().follow(client.clone(), clusters.clone()));
+            }
+            Subject::Set | Subject::Serving => {
+                helpers.spawn(checker.clone().follow(client.clone()));
+            }
         }
         let evictions = Evictions::default();
         if workload.has("/spec/rolloutStrategy/evictionStrategy") {
@@ -172,10 +187,10 @@ impl Run {
                 Duration::from_secs(1 + u64::from(pod.name_any().bytes().last().unwrap_or(0) % 3))
             },
             gone_after: Duration::from_secs(1),
-            now: || jiff::Timestamp::UNIX_EPOCH.checked_add(clock::now()).unwrap_or_default(),
+            now: virtual_time::timestamp,
         };
         let kubelet = Kubelet::at_pace(client.clone(), pace);
-        // Whoever is on a lost node says nothing more.
+        // Pods on a lost node report nothing more.
         kubelet.gone_if(|pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) != Some(LOST));
         let shared = Shared::new(plan.clone(), seed);
         let (violations, phases) = (Vec::new(), Phases::default());
@@ -183,7 +198,9 @@ impl Run {
             server,
             client,
             shared,
-            judge,
+            checker,
+            clusters,
+            machine,
             evictions,
             history,
             phases,
@@ -192,7 +209,7 @@ impl Run {
             plan: plan.clone(),
             leaders: None,
             wanted: None,
-            _kubelet: kubelet,
+            kubelet,
             helpers,
         };
         Ok(run.with_phases())
@@ -218,25 +235,35 @@ impl Run {
             }
             Step::Adopt => take_over(&self.client).await.map_err(|error| error.to_string()),
             Step::LoseNode(pod) => {
-                self.judge.harm(pod);
-                lose_node(&self.client, pod).await.map_err(|error| error.to_string())
+                let pod = self.harm(pod)?;
+                lose_node(&self.client, &pod).await.map_err(|error| error.to_string())
             }
             Step::Settle => self.settle().await,
             Step::After(writes) => {
                 let until = self.shared.writes() + writes;
                 self.until("the controllers do so much", |run| run.shared.writes() >= until).await
             }
+            Step::Begun => self.begun().await,
             Step::Restart(name) => {
-                self.judge.harm(name);
-                restart(&self.client, name).await
+                let name = self.harm(name)?;
+                restart(&self.client, &name).await
+            }
+            Step::Wait(time) => {
+                tokio::time::sleep(*time).await;
+                Ok(())
+            }
+            Step::OfCluster(befalls) => {
+                let parts = (&self.client, &self.clusters, &self.kubelet);
+                self.machine.befall(befalls, parts).await
             }
             Step::DeletePod(name) => {
-                self.judge.harm(name);
+                let name = &self.harm(name)?;
                 let pods: Api<Pod> = Api::default_namespaced(self.client.clone());
                 pods.delete(name, &DeleteParams::default()).await.map(drop).map_err(|error| error.to_string())
             }
             Step::Delete => {
-                self.judge.allow(Allowed::deleting());
+                self.checker.allow(Allowed::deleting());
+                self.clusters.allow(Wanted::nothing());
                 self.evictions.end();
                 self.wanted = None;
                 let (api, name) = (self.api(), self.name());
@@ -247,10 +274,22 @@ impl Run {
 
     fn want(&mut self, object: &Value) {
         let wanted = Allowed::by(object);
-        let before = self.wanted.is_some().then(|| self.judge.allowed());
-        self.judge.allow(before.map_or_else(|| wanted.clone(), |before| before.or(wanted.clone())));
+        let before = self.wanted.is_some().then(|| self.checker.allowed());
+        self.checker.allow(before.map_or_else(|| wanted.clone(), |before| before.or(wanted.clone())));
         self.evictions.want(object);
         self.wanted = Some(wanted);
+        if self.subject == Subject::Cluster {
+            self.clusters.want(object);
+        }
+    }
+
+    /// Something else than the controllers harms this pod. Returns its name.
+    fn harm(&self, pod: &str) -> Result<String, String> {
+        if self.subject == Subject::Cluster {
+            return self.clusters.harm(pod);
+        }
+        self.checker.harm(pod);
+        Ok(pod.to_owned())
     }
 
     /// What the story is about.
@@ -260,6 +299,7 @@ impl Run {
             Subject::Serving => {
                 GroupVersionKind::gvk("workload.serving.volcano.sh", "v1alpha1", "ModelServing")
             }
+            Subject::Cluster => GroupVersionKind::gvk("ray.io", "v1", "RayCluster"),
             Subject::Set => GroupVersionKind::gvk("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"),
         };
         Api::default_namespaced_with(self.client.clone(), &ApiResource::from_gvk(&kind))
@@ -270,9 +310,9 @@ impl Run {
     }
 
     async fn until(&self, what: &str, mut done: impl FnMut(&Self) -> bool) -> Result<(), String> {
-        let deadline = clock::now() + PATIENCE;
+        let deadline = virtual_time::now() + PATIENCE;
         while !done(self) {
-            if clock::now() > deadline {
+            if virtual_time::now() > deadline {
                 return Err(format!("L1: in vain: {what}"));
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -280,26 +320,39 @@ impl Run {
         Ok(())
     }
 
+    /// Time passes until the status speaks of the spec.
+    async fn begun(&self) -> Result<(), String> {
+        let deadline = virtual_time::now() + PATIENCE;
+        while virtual_time::now() <= deadline {
+            let object = self.api().get(self.name()).await.map_err(|error| error.to_string())?;
+            if object.data["status"]["observedGeneration"].as_i64() == object.metadata.generation {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Err("L1: nobody begins with what is wanted".to_owned())
+    }
+
     /// Time passes until the set is as wanted and nothing happens any more.
     async fn settle(&mut self) -> Result<(), String> {
-        let deadline = clock::now() + PATIENCE;
+        let deadline = virtual_time::now() + PATIENCE;
         let mut quiet_since = None;
         let (mut state, mut looked) = ((u64::MAX, false), Duration::ZERO);
         loop {
-            // Nothing is looked at again and again while nobody writes: looking takes most of the time of a run.
-            if state.0 != self.shared.writes() || clock::now() >= looked + LOOK_AGAIN {
+            // Without writes the state is not checked again: the check takes most of the time of a run.
+            if state.0 != self.shared.writes() || virtual_time::now() >= looked + CHECK_INTERVAL {
                 state = (self.shared.writes(), self.is_settled().await);
-                looked = clock::now();
+                looked = virtual_time::now();
             }
             match quiet_since {
                 Some((since, before)) if before == state && state.1 => {
-                    if clock::now() > since + QUIET {
+                    if virtual_time::now() > since + QUIET {
                         break;
                     }
                 }
-                _ => quiet_since = Some((clock::now(), state)),
+                _ => quiet_since = Some((virtual_time::now(), state)),
             }
-            if clock::now() > deadline {
+            if virtual_time::now() > deadline {
                 let set = self.api().get_opt(self.name()).await.ok().flatten();
                 let status = set.map(|set| set.data["status"].clone()).unwrap_or_default();
                 return Err(format!("L1: not settled after {PATIENCE:?}: {status}"));
@@ -307,7 +360,8 @@ impl Run {
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
         if let Some(wanted) = self.wanted.clone() {
-            self.judge.allow(wanted);
+            self.checker.allow(wanted);
+            self.clusters.settle();
             self.evictions.settle();
         }
         Ok(())
@@ -321,7 +375,11 @@ impl Run {
             Ok(Some(object)) => {
                 let (spec, status) = (&object.data["spec"], &object.data["status"]);
                 status["observedGeneration"].as_i64() == object.metadata.generation
-                    && self.is_as_wanted(spec, status, pods.items.len() as u64)
+                    && self.is_as_wanted(
+                        spec,
+                        status,
+                        pods.items.iter().filter(|pod| stays(pod)).count() as u64,
+                    )
             }
             Err(_) => false,
         }
@@ -347,6 +405,11 @@ impl Run {
                     && is_updated
                     && pods == replicas * size.sum::<u64>()
             }
+            Subject::Cluster => {
+                let wanted = Wanted::by_spec(spec);
+                let state = if wanted.is_suspended() { "suspended" } else { "ready" };
+                status["state"] == state && pods == wanted.pods()
+            }
             Subject::Set => {
                 let size = spec["leaderWorkerTemplate"]["size"].as_u64().unwrap_or(1);
                 status["replicas"] == replicas
@@ -357,7 +420,7 @@ impl Run {
         }
     }
 
-    /// Judges the end: whoever begins anew finds nothing to do.
+    /// Checks the end: a controller that starts now writes nothing.
     async fn end(mut self) -> Outcome {
         self.shared.heal();
         let before = self.shared.writes();
@@ -373,17 +436,21 @@ impl Run {
             }
             leaders.end().await;
         }
-        self.violations.extend(self.judge.violations());
+        self.violations.extend(self.checker.violations());
+        self.violations.extend(self.clusters.violations());
+        self.violations.extend(self.machine.violations());
         self.violations.extend(self.evictions.violations());
         self.violations.extend(self.history.violations());
         self.violations.extend(self.shared.violations());
         self.violations.dedup();
         let end = end_state(&self.client).await;
         self.helpers.shutdown().await;
-        let created = self.judge.created();
+        let mut created = self.checker.created();
+        created.extend(self.clusters.created());
         let mut reached = self.shared.reached();
         reached.extend(self.phases.reached());
-        Outcome { writes: before, violations: self.violations, reached, end, created }
+        let digest = self.shared.digest();
+        Outcome { writes: before, violations: self.violations, reached, end, created, digest }
     }
 }
 
@@ -392,7 +459,12 @@ impl Leaders {
         let (stop, stopped) = watch::channel(false);
         let count = if plan.two_leaders { 2 } else { 1 };
         let protections = Protections { gate: !plan.without_gate, ..Protections::default() };
-        let settings = Settings { embedded: true, clock: clock::now, protections, ..Settings::default() };
+        let settings = Settings {
+            embedded: true,
+            clock: Clock::single(virtual_time::now),
+            protections,
+            ..Settings::default()
+        };
         let keeping = tokio::spawn(keep(server.clone(), Arc::clone(shared), count, settings, stopped));
         Self { stop, keeping }
     }
@@ -422,7 +494,7 @@ async fn keep(
                 Way { api: InProcess::new(server.clone()), shared: Arc::clone(&shared), incarnation: last };
             let client = Client::new(way, "default");
             let controllers =
-                controllers::run(client, settings.clone(), Arc::new(Nothing::default()), stop.clone());
+                controllers::run(client, settings.clone(), Arc::new(Calls::default()), stop.clone());
             running.insert(last, tokio::spawn(controllers));
         }
         tokio::select! {
@@ -459,17 +531,19 @@ async fn apply(client: &Client, object: &Value) -> Result<(), String> {
     api.patch(&name, &parameters, &Patch::Apply(object)).await.map(drop).map_err(|error| error.to_string())
 }
 
-/// Somebody takes over what another operator made.
+/// A person adopts what another operator made.
 async fn take_over(client: &Client) -> Result<(), kube::Error> {
-    for left in adopt::look(client, "default").await? {
-        for write in left.takeover().unwrap_or_default() {
-            adopt::take(client, "default", &write).await?;
+    for adoptable in kind::KINDS.into_iter().filter_map(|served| served.adoptable) {
+        for found in adoptable(client.clone(), "default".to_owned()).await? {
+            for step in found.steps.unwrap_or_default() {
+                adopt::carry_out(client, "default", &step).await?;
+            }
         }
     }
     Ok(())
 }
 
-/// The node of a pod that is off for good, as somebody has said.
+/// The node of a pod that has the taint `out-of-service`.
 const LOST: &str = "lost";
 
 async fn lose_node(client: &Client, pod: &str) -> Result<(), kube::Error> {
@@ -497,68 +571,8 @@ async fn restart(client: &Client, name: &str) -> Result<(), String> {
     pods.replace_status(name, &PostParams::default(), &pod).await.map(drop).map_err(|error| error.to_string())
 }
 
-/// Everything that the controllers made, without what differs from run to run.
-async fn end_state(client: &Client) -> BTreeMap<String, Value> {
-    let kinds = [
-        ("", "v1", "Pod"),
-        ("", "v1", "Service"),
-        ("apps", "v1", "ControllerRevision"),
-        ("policy", "v1", "PodDisruptionBudget"),
-        ("scheduling.volcano.sh", "v1beta1", "PodGroup"),
-        ("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"),
-        ("workload.serving.volcano.sh", "v1alpha1", "ModelServing"),
-        ("segue.dev", "v1alpha1", "ModelDeployment"),
-        ("gateway.networking.k8s.io", "v1", "HTTPRoute"),
-        ("gateway.networking.k8s.io", "v1", "Gateway"),
-    ];
-    let mut end = BTreeMap::new();
-    for (group, version, kind) in kinds {
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-        let api: Api<DynamicObject> = Api::default_namespaced_with(client.clone(), &resource);
-        for object in api.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default() {
-            let mut meta = object.metadata.clone();
-            // A digest of what was applied, owner included: uids differ from seed to seed.
-            for varies in ["segue.dev/applied", "segue.dev/weighed-at"] {
-                meta.annotations.get_or_insert_default().remove(varies);
-            }
-            let mut seen = json!({
-                "labels": meta.labels, "annotations": meta.annotations, "going": meta.deletion_timestamp.is_some(),
-                "spec": object.data["spec"], "data": object.data["data"],
-            });
-            if matches!(kind, "LeaderWorkerSet" | "ModelServing" | "ModelDeployment") {
-                seen["status"] = object.data["status"].clone();
-                forget_times(&mut seen["status"]);
-                // A revision that was never rolled out fully may have been skipped: which one comes before is told by
-                // the one that is.
-                seen["status"]["message"] = Value::Null;
-            }
-            end.insert(format!("{kind} {}", object.name_any()), seen);
-        }
-    }
-    end
-}
-
-/// Fields that hold a time, or count what depends on it.
-const TIMES: [&str; 10] = [
-    "lastTransitionTime",
-    "time",
-    "startedAt",
-    "finishedAt",
-    "stepSince",
-    "movedAt",
-    "progressedAt",
-    "since",
-    "deadline",
-    "mostReady",
-];
-
-fn forget_times(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            fields.retain(|name, _| !TIMES.contains(&name.as_str()));
-            fields.values_mut().for_each(forget_times);
-        }
-        Value::Array(items) => items.iter_mut().for_each(forget_times),
-        _ => {}
-    }
+/// No kubelet removes a pod of a Ray cluster from a lost node: its successor has another name.
+fn stays(pod: &Pod) -> bool {
+    let is_lost = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(LOST);
+    !is_lost || pod.metadata.deletion_timestamp.is_none()
 }

@@ -15,7 +15,7 @@ struct Shape {
     recovery: &'static str,
     by: By,
     stays: Stays,
-    /// Whoever places pods places groups.
+    /// The scheduler that places groups.
     gang: bool,
 }
 

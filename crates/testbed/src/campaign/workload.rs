@@ -1,28 +1,38 @@
 //! What is asked of the controllers in a run.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
+
+use super::clusters::Befalls;
 
 /// One thing that happens to the objects.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// Somebody applies this.
+    /// A person applies this.
     Apply(Value),
     /// Time passes until the set is as wanted.
     Settle,
     /// Time passes until the controllers have made so many more writes.
     After(u64),
+    /// Time passes until the controllers have begun with what is wanted.
+    Begun,
     /// A container of this pod restarts.
     Restart(&'static str),
     /// Another operator has made this, before ours begins.
     Inherit(Value),
-    /// Somebody takes over what another operator made.
+    /// A person adopts what another operator made.
     Adopt,
     /// The node of this pod is off for good.
     LoseNode(&'static str),
-    /// Somebody deletes this pod.
+    /// A person deletes this pod.
     DeletePod(&'static str),
-    /// Somebody deletes the set.
+    /// A person deletes the set.
     Delete,
+    /// So much time passes.
+    Wait(Duration),
+    /// Something befalls a RayCluster.
+    OfCluster(Befalls),
 }
 
 /// A story.
@@ -39,6 +49,7 @@ pub(super) enum Subject {
     Set,
     Serving,
     Deployment,
+    Cluster,
 }
 
 impl Workload {
@@ -61,6 +72,7 @@ impl Workload {
         match object["kind"].as_str() {
             Some("ModelDeployment") => Subject::Deployment,
             Some("ModelServing") => Subject::Serving,
+            Some("RayCluster") => Subject::Cluster,
             _ => Subject::Set,
         }
     }
@@ -128,6 +140,7 @@ fn manifest(image: &str, shape: Shape) -> Value {
 pub fn workloads(kind: &str) -> Vec<Workload> {
     match kind {
         "lws" => sets(),
+        "raycluster" => super::clusters::clusters(),
         "modelserving" => super::servings::servings(),
         "modeldeployment" => deployments(),
         _ => Vec::new(),
@@ -159,6 +172,8 @@ fn deployments() -> Vec<Workload> {
     let incremental = json!({"type": "Incremental", "incremental": {
         "maxSurgePercent": 25, "stepSizePercent": 25, "intervalSeconds": 2,
     }});
+    // The version before goes while it is waited that nothing happens any more.
+    let kept = json!({"type": "BlueGreen", "blueGreen": {"promoteDelaySeconds": 2, "retainSeconds": 20}});
     let one = |strategy: &Value| deployment("one", 3, strategy);
     let two = |strategy: &Value| deployment("two", 3, strategy);
     vec![
@@ -168,6 +183,7 @@ fn deployments() -> Vec<Workload> {
             "hand over, incremental",
             vec![one(&incremental), Step::Settle, two(&incremental), Step::Settle],
         ),
+        story("hand over, blue-green", vec![one(&kept), Step::Settle, two(&kept), Step::Settle]),
         story(
             "hand back midway",
             vec![one(&rolling), Step::Settle, two(&rolling), Step::After(25), one(&rolling), Step::Settle],
@@ -179,6 +195,8 @@ fn deployments() -> Vec<Workload> {
                 Step::Settle,
                 two(&rolling),
                 Step::After(25),
+                // A version without a rollout has no number.
+                Step::Begun,
                 deployment("three", 3, &rolling),
                 Step::Settle,
             ],

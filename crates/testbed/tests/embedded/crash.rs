@@ -16,8 +16,8 @@ use std::{
 
 use apiserver::{
     Credentials, Limits, Listener, Server,
+    environment::SystemEnvironment,
     store::{History, Settings, Store},
-    world::Machine,
 };
 use fastrand::Rng;
 use http::Request;
@@ -47,9 +47,9 @@ fn victim() {
     runtime.block_on(async {
         let directory = Path::new(&directory);
         let store = Store::open(&directory.join("store"), SETTINGS).unwrap().store;
-        let server = Server::new(store, Arc::new(Machine), Vec::new());
-        tokio::spawn(server.clone().keep_collecting());
-        let credentials = Credentials::load(directory, &Machine).unwrap();
+        let server = Server::new(store, Arc::new(SystemEnvironment), Vec::new());
+        tokio::spawn(server.clone().run_garbage_collector());
+        let credentials = Credentials::load(directory, &SystemEnvironment).unwrap();
         let listener = Listener::bind(0, server, credentials.clone(), Limits::default()).await.unwrap();
         credentials.write_kubeconfig(&directory.join("kubeconfig"), listener.address()).unwrap();
         let (_running, stop) = watch::channel(false);
@@ -301,7 +301,7 @@ async fn kill(kills: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kill_at_any_moment_loses_nothing_that_a_client_was_told() {
+async fn a_kill_at_any_moment_loses_no_acknowledged_write() {
     kill(50).await;
 }
 

@@ -3,8 +3,8 @@ use std::sync::{Arc, Mutex};
 
 use apiserver::{
     Server,
+    environment::SeededEnvironment,
     store::{History, Store},
-    world::Seeded,
 };
 use bytes::Bytes;
 use http::{Request, Response};
@@ -27,9 +27,9 @@ pub fn simulate<T>(work: impl Future<Output = T>) -> T {
 
 pub fn server(seed: u64) -> Server {
     let start = Timestamp::from_second(1_700_000_000).unwrap();
-    let world = Arc::new(Seeded::new(seed, start));
+    let world = Arc::new(SeededEnvironment::new(seed, start));
     let server = Server::new(Store::memory(History::default()), world, Vec::new());
-    tokio::spawn(server.clone().keep_collecting());
+    tokio::spawn(server.clone().run_garbage_collector());
     server
 }
 
@@ -41,7 +41,7 @@ fn client(server: Server, transcript: Transcript) -> Client {
             let (head, body) = request.into_parts();
             let sent = body.collect().await?.to_bytes();
             let said = format!("{} {}\n", head.method, head.uri);
-            let answer = server.answer(Request::from_parts(head, Full::new(sent.clone()))).await;
+            let answer = server.handle(Request::from_parts(head, Full::new(sent.clone()))).await;
             let (head, body) = answer.into_parts();
             let answered = body.collect().await.unwrap().to_bytes();
             let status = format!("\n{} {:?}\n", head.status, head.headers);
@@ -65,7 +65,7 @@ pub async fn run(server: &Server, sequence: &Sequence) -> Vec<u8> {
 /// The whole answer to a GET.
 pub async fn get(server: &Server, path: &str) -> Bytes {
     let request = Request::get(path).body(Full::new(Bytes::new())).unwrap();
-    let answer = server.answer(request).await;
+    let answer = server.handle(request).await;
     let code = answer.status();
     let body = answer.into_body().collect().await.unwrap().to_bytes();
     assert!(code.is_success(), "{path}: {code}: {}", String::from_utf8_lossy(&body));

@@ -127,7 +127,7 @@ kubectl apply -n script -f examples/lws-startup-policy/leaderworkerset.yaml
 kubectl apply -n script -f examples/backendai-model-service-deployment
 kubectl apply -n script -f examples/modelserving-role-upgrade-order/modelserving.yaml
 kubectl apply -n script -f examples/modelserving-role-upgrade-order/modelserving-v2.yaml
-kubectl apply -n script -f examples/ray-gcs-ha
+kubectl apply -n script -f examples/ray-gcs-ha/raycluster.yaml -f examples/ray-gcs-ha/raycluster-secret.yaml
 kubectl apply -n script -f examples/rayservice-incremental-upgrade/rayservice.yaml
 kubectl diff -n script -f examples/rayservice-incremental-upgrade/rayservice-v2.yaml
 kubectl apply -n script --server-side -f examples/rayservice-incremental-upgrade/blue-green.yaml

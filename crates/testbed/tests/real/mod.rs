@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use controllers::{Nothing, Settings};
+use controllers::{Calls, Settings};
 use http::{Method, Request};
 use kube::{
     Api, Client, Resource,
@@ -123,7 +123,7 @@ fn run(cluster: &Cluster, asked: &Arc<Asked>) -> JoinHandle<()> {
     let client = ClientBuilder::try_from(cluster.config()).unwrap().with_layer(&counting).build();
     tokio::spawn(async move {
         let (_running, stop) = watch::channel(false);
-        controllers::run(client, Settings::default(), Arc::new(Nothing::default()), stop).await;
+        controllers::run(client, Settings::default(), Arc::new(Calls::default()), stop).await;
     })
 }
 

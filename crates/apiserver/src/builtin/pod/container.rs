@@ -1,6 +1,7 @@
 //! The containers of a pod.
 use std::collections::HashSet;
 
+use schema::quantity::Quantity;
 use serde_json::{Value, json};
 
 use super::{list, one_of, text};
@@ -8,7 +9,6 @@ use crate::builtin::{
     cause::{Cause, each},
     names, service,
 };
-use crate::quantity::Quantity;
 
 /// What a container's names may refer to.
 pub struct Containers<'a> {

@@ -50,7 +50,7 @@ pub fn prepare_create(pod: &mut Value, now: &str) {
     }
 }
 
-/// The priority and its policy are the server's; whoever sends them back empty does not mean to change them.
+/// Keeps the priority and its policy, which the server sets, when an update leaves them empty.
 pub fn prepare_update(old: &Value, new: &mut Value) {
     for name in ["priority", "preemptionPolicy"] {
         if new["spec"].get(name).is_none() {
@@ -181,7 +181,7 @@ const NAMED: &[(&str, Rule)] = &[
     ("runtimeClassName", names::subdomain),
 ];
 
-/// A field with a set of allowed values; one that is not there is fine.
+/// Checks a field with a set of allowed values; it may be absent.
 fn one_of(of: &Value, name: &str, field: &str, supported: &[&str]) -> Option<Cause> {
     let value = of.get(name).filter(|value| !supported.contains(&value.as_str().unwrap_or_default()))?;
     Some(Cause::unsupported(format!("{field}.{name}"), value, supported))

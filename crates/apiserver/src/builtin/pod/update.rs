@@ -76,7 +76,7 @@ fn without_what_may_change(spec: &Value, old: &Value) -> Value {
         map.retain(|name, value| match name.as_str() {
             "activeDeadlineSeconds" | "tolerations" | "schedulingGates" => false,
             "terminationGracePeriodSeconds" => !(negative && (*value == 1 || value.as_i64() < Some(0))),
-            // A pod that is not yet scheduled may still be told where to go.
+            // The node selector of a pod that is not scheduled yet may change.
             "nodeSelector" | "affinity" => !gated,
             _ => true,
         });

@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::{Place, lay, push};
-use crate::{labels, leaderworkerset::revision::Template, owner, runtime::Key};
+use crate::{labels, leaderworkerset::revision::GroupTemplate, owner, runtime::Key};
 
 /// A claim of a pod.
 pub(in crate::leaderworkerset) struct Claim {
@@ -18,7 +18,7 @@ pub(in crate::leaderworkerset) struct Claim {
 /// The claims of a pod. Everything that their templates say is kept.
 pub(in crate::leaderworkerset) fn claims(
     set: &LeaderWorkerSet,
-    template: &Template,
+    template: &GroupTemplate,
     place: Place,
 ) -> Vec<Claim> {
     let claim = |template: &Value| {

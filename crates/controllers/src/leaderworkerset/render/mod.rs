@@ -8,14 +8,14 @@ mod tpu;
 
 use api::leaderworkerset::{LeaderWorkerSet, SubdomainPolicy};
 use kube::ResourceExt;
-use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use serde_json::{Value, json};
 
 pub(super) use self::claims::{Claim, claims, goes_with};
-use super::revision::Template;
+use super::revision::GroupTemplate;
 use crate::{
+    digest::sha1,
+    json::{lay, lead, push},
     labels, owner,
-    pods::{lay, lead, push},
     runtime::Key,
 };
 
@@ -35,7 +35,7 @@ impl Place {
 }
 
 /// A pod, made from one template and nothing else: a group never mixes two.
-pub(super) fn pod(set: &LeaderWorkerSet, template: &Template, place: Place) -> Value {
+pub(super) fn pod(set: &LeaderWorkerSet, template: &GroupTemplate, place: Place) -> Value {
     let pods = &template.pods;
     let leader = pods.leader_template.as_ref().filter(|_| place.index == 0);
     let mut pod = leader.unwrap_or(&pods.worker_template).json().clone();
@@ -96,7 +96,7 @@ pub(super) fn pod(set: &LeaderWorkerSet, template: &Template, place: Place) -> V
         leader_asks: tpu::leader_asks(template),
         subgroup: placement::subgroup(template, place),
     };
-    tpu::tell(&mut pod, &told);
+    tpu::set_environment(&mut pod, &told);
     let spec = &mut pod["spec"];
     claims::mount(spec, &claims(set, template, place));
     let ours = [
@@ -138,9 +138,4 @@ pub(super) fn headless(set: &LeaderWorkerSet, group: Option<u32>) -> (Key, Value
         },
     });
     (key, body)
-}
-
-fn sha1(text: &str) -> String {
-    let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes());
-    hash.as_ref().iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
 }

@@ -4,8 +4,8 @@ use api::leaderworkerset::{LeaderWorkerSet, SubGroupPolicyType};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{Place, push, sha1};
-use crate::{labels, leaderworkerset::revision::Template};
+use super::{Place, push};
+use crate::{digest::sha1, labels, leaderworkerset::revision::GroupTemplate};
 
 /// The subgroup of a pod.
 pub(super) struct Subgroup {
@@ -17,7 +17,7 @@ pub(super) struct Subgroup {
 }
 
 /// The subgroup of a pod, where its group has subgroups.
-pub(super) fn subgroup(template: &Template, place: Place) -> Option<Subgroup> {
+pub(super) fn subgroup(template: &GroupTemplate, place: Place) -> Option<Subgroup> {
     let policy = template.pods.sub_group_policy.as_ref()?;
     let size = crate::count(policy.sub_group_size?);
     let pods = crate::count(template.pods.size);
@@ -51,7 +51,7 @@ impl<'a> Topologies<'a> {
 /// the workers, which therefore cannot exist before the leader runs; with the terms all pods of a group can be made and
 /// scheduled at once, in any order, and end in the same place: the first one picks the domain, for it matches its own
 /// term. Terms without namespaces hold within the pod's own.
-pub(super) fn place(pod: &mut Value, set: &LeaderWorkerSet, template: &Template, place: Place) {
+pub(super) fn place(pod: &mut Value, set: &LeaderWorkerSet, template: &GroupTemplate, place: Place) {
     let leader = Place { index: 0, ..place }.name(set);
     let subgroup = subgroup(template, place);
     let topologies = Topologies::of(set);

@@ -1,9 +1,10 @@
 //! What is written on a pod, row by row of the contract.
 
 use super::*;
+use crate::leaderworkerset::revision::Groups;
 
 /// A set with a leader and workers, changed at the given places (JSON pointers), and its template.
-fn set(changes: &[(&str, Value)]) -> (LeaderWorkerSet, Template) {
+fn set(changes: &[(&str, Value)]) -> (LeaderWorkerSet, GroupTemplate) {
     let mut object = json!({
         "metadata": {"name": "x", "namespace": "ns", "uid": "u", "annotations": {}, "labels": {}},
         "spec": {
@@ -30,12 +31,11 @@ fn set(changes: &[(&str, Value)]) -> (LeaderWorkerSet, Template) {
         object.pointer_mut(parent).unwrap()[name] = value.clone();
     }
     let set: LeaderWorkerSet = serde_json::from_value(object).unwrap();
-    let template = Template {
-        key: "abc".to_owned(),
+    let groups = Groups {
         pods: set.spec.leader_worker_template.clone(),
         subdomains: set.spec.network_config.as_ref().unwrap().subdomain_policy,
     };
-    (set, template)
+    (set, GroupTemplate::test("abc", groups))
 }
 
 const TEMPLATE: &str = "/spec/leaderWorkerTemplate";
@@ -220,7 +220,7 @@ fn a_group_has_its_topology_domain_for_itself() {
             pod["spec"]["affinity"],
             json!({"podAffinity": term(own), "podAntiAffinity": term(others)})
         );
-        assert_eq!(pod["spec"]["nodeSelector"], Value::Null, "nobody waits for the leader's node");
+        assert_eq!(pod["spec"]["nodeSelector"], Value::Null, "no worker waits for the leader's node");
     }
 }
 
@@ -271,7 +271,7 @@ fn tpu(name: &str) -> Value {
 fn containers_with_tpus_know_their_peers() {
     let worker = "/spec/leaderWorkerTemplate/workerTemplate/spec/containers";
     let leader = "/spec/leaderWorkerTemplate/leaderTemplate/spec/containers";
-    let told = |changes: &[(&str, Value)], index: u32, container: usize| {
+    let environment = |changes: &[(&str, Value)], index: u32, container: usize| {
         let pod = made(changes, 0, index);
         let container = &pod["spec"]["containers"][container];
         let names = [
@@ -281,43 +281,43 @@ fn containers_with_tpus_know_their_peers() {
             "TPU_PROCESS_ADDRESSES",
             "TPU_PROCESS_PORT",
         ];
-        let told = names.map(|name| value(container, name).unwrap_or("-").to_owned());
+        let environment = names.map(|name| value(container, name).unwrap_or("-").to_owned());
         let annotation = pod["metadata"]["annotations"][labels::LEADER_REQUESTS_TPUS].clone();
-        (told, annotation)
+        (environment, annotation)
     };
     let row = |hosts: &str, id: &str, addresses: &str, port: &str| {
         [hosts, id, "x-0", addresses, port].map(ToOwned::to_owned)
     };
     let workers_only = [(worker, json!([tpu("w")]))];
     let hosts = row("x-0-1.x,x-0-2.x", "1", "x-0-1.x:8476,x-0-2.x:8476", "8476");
-    assert_eq!(told(&workers_only, 2, 0), (hosts, Value::Null));
-    assert_eq!(told(&workers_only, 0, 0).0[0], "-", "the leader has none");
+    assert_eq!(environment(&workers_only, 2, 0), (hosts, Value::Null));
+    assert_eq!(environment(&workers_only, 0, 0).0[0], "-", "the leader has none");
 
     let all = [(worker, json!([tpu("w")])), (leader, json!([tpu("l")]))];
     let (hosts, addresses) = ("x-0.x,x-0-1.x,x-0-2.x", "x-0.x:8476,x-0-1.x:8476,x-0-2.x:8476");
-    assert_eq!(told(&all, 2, 0), (row(hosts, "2", addresses, "8476"), json!("true")));
-    assert_eq!(told(&all, 0, 0), (row(hosts, "0", addresses, "8476"), Value::Null));
+    assert_eq!(environment(&all, 2, 0), (row(hosts, "2", addresses, "8476"), json!("true")));
+    assert_eq!(environment(&all, 0, 0), (row(hosts, "0", addresses, "8476"), Value::Null));
 
     let two = [(worker, json!([tpu("a"), {"name": "plain"}, tpu("b")]))];
     let (hosts, addresses) =
         ("x-0-1.x,x-0-1.x,x-0-2.x,x-0-2.x", "x-0-1.x:8476,x-0-1.x:8477,x-0-2.x:8476,x-0-2.x:8477");
-    assert_eq!(told(&two, 2, 2).0, row(hosts, "3", addresses, "8477"));
-    assert_eq!(told(&two, 2, 1).0[0], "-", "a container without");
+    assert_eq!(environment(&two, 2, 2).0, row(hosts, "3", addresses, "8477"));
+    assert_eq!(environment(&two, 2, 1).0[0], "-", "a container without");
 
     let mut own_port = tpu("w");
     own_port["env"] = json!([{"name": "TPU_PROCESS_PORT", "value": "9000"}]);
-    assert_eq!(told(&[(worker, json!([own_port]))], 1, 0).0[3], "x-0-1.x:9000,x-0-2.x:9000");
+    assert_eq!(environment(&[(worker, json!([own_port]))], 1, 0).0[3], "x-0-1.x:9000,x-0-2.x:9000");
     let mut own_id = tpu("w");
     own_id["env"] = json!([{"name": "TPU_WORKER_ID", "value": "7"}]);
-    assert_eq!(told(&[(worker, json!([own_id]))], 1, 0).0, ["-", "7", "-", "-", "-"]);
+    assert_eq!(environment(&[(worker, json!([own_id]))], 1, 0).0, ["-", "7", "-", "-", "-"]);
     let none = json!([{"name": "w", "resources": {"limits": {"google.com/tpu": 0}}}]);
-    assert_eq!(told(&[(worker, none)], 1, 0).0[0], "-");
+    assert_eq!(environment(&[(worker, none)], 1, 0).0[0], "-");
 }
 
 /// Rows of 2.9 with subgroups.
 #[test]
 fn containers_with_tpus_know_the_peers_of_their_subgroup() {
-    let told = |size: u32, subgroup: u32, policy: &str, leader: bool, index: u32| {
+    let environment = |size: u32, subgroup: u32, policy: &str, leader: bool, index: u32| {
         let mut changes = vec![
             ("/spec/leaderWorkerTemplate/size", json!(size)),
             ("/spec/leaderWorkerTemplate/workerTemplate/spec/containers", json!([tpu("w")])),
@@ -336,15 +336,15 @@ fn containers_with_tpus_know_the_peers_of_their_subgroup() {
     };
     let row = |hosts: &str, id: &str| (hosts.to_owned(), id.to_owned());
     // The leader has TPUs: it is the first of the first subgroup.
-    assert_eq!(told(4, 2, "LeaderWorker", true, 0), row("x-0.x,x-0-1.x", "0"));
-    assert_eq!(told(4, 2, "LeaderWorker", true, 1), row("x-0.x,x-0-1.x", "1"));
-    assert_eq!(told(4, 2, "LeaderWorker", true, 2), row("x-0-2.x,x-0-3.x", "0"));
+    assert_eq!(environment(4, 2, "LeaderWorker", true, 0), row("x-0.x,x-0-1.x", "0"));
+    assert_eq!(environment(4, 2, "LeaderWorker", true, 1), row("x-0.x,x-0-1.x", "1"));
+    assert_eq!(environment(4, 2, "LeaderWorker", true, 2), row("x-0-2.x,x-0-3.x", "0"));
     // It has none: the subgroups are of workers.
-    assert_eq!(told(5, 2, "LeaderWorker", false, 2), row("x-0-1.x,x-0-2.x", "1"));
-    assert_eq!(told(5, 2, "LeaderWorker", false, 3), row("x-0-3.x,x-0-4.x", "0"));
-    // It has some and belongs to no subgroup: it is told nothing, and shifts nobody.
-    assert_eq!(told(5, 2, "LeaderExcluded", true, 0), row("-", "-"));
-    assert_eq!(told(5, 2, "LeaderExcluded", true, 2), row("x-0-1.x,x-0-2.x", "1"));
+    assert_eq!(environment(5, 2, "LeaderWorker", false, 2), row("x-0-1.x,x-0-2.x", "1"));
+    assert_eq!(environment(5, 2, "LeaderWorker", false, 3), row("x-0-3.x,x-0-4.x", "0"));
+    // It has some and belongs to no subgroup: it gets no variables, and shifts no worker.
+    assert_eq!(environment(5, 2, "LeaderExcluded", true, 0), row("-", "-"));
+    assert_eq!(environment(5, 2, "LeaderExcluded", true, 2), row("x-0-1.x,x-0-2.x", "1"));
 }
 
 /// A volume of the template gives way to the claim of its name, as in `StatefulSets`.

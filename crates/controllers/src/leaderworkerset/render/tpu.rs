@@ -4,7 +4,7 @@ use schema::quantity::Quantity;
 use serde_json::{Value, json};
 
 use super::{Place, placement::Subgroup};
-use crate::{labels, leaderworkerset::revision::Template};
+use crate::{labels, leaderworkerset::revision::GroupTemplate};
 
 const HOSTNAMES: &str = "TPU_WORKER_HOSTNAMES";
 const ID: &str = "TPU_WORKER_ID";
@@ -16,7 +16,7 @@ const PORT: &str = "TPU_PROCESS_PORT";
 const FIRST_PORT: usize = 8476;
 
 /// Whether a leader of this template asks for TPUs.
-pub(super) fn leader_asks(template: &Template) -> bool {
+pub(super) fn leader_asks(template: &GroupTemplate) -> bool {
     let pods = &template.pods;
     let leader = pods.leader_template.as_ref().unwrap_or(&pods.worker_template);
     let spec = &leader.json()["spec"];
@@ -31,7 +31,7 @@ fn asks(container: &Value) -> bool {
     ["limits", "requests"].iter().any(|list| asks(&container["resources"][list]["google.com/tpu"]))
 }
 
-/// What a pod's containers are told.
+/// The environment of a pod's containers.
 pub(super) struct Pod<'a> {
     pub(super) place: Place,
     pub(super) size: u32,
@@ -42,7 +42,7 @@ pub(super) struct Pod<'a> {
 }
 
 /// Tells the containers that ask for TPUs of each other, unless the author of the template has.
-pub(super) fn tell(pod: &mut Value, told: &Pod<'_>) {
+pub(super) fn set_environment(pod: &mut Value, told: &Pod<'_>) {
     if told.leader_asks && told.place.index > 0 {
         pod["metadata"]["annotations"][labels::LEADER_REQUESTS_TPUS] = "true".into();
     }
@@ -99,7 +99,7 @@ impl Pod<'_> {
     /// The hosts that work together, and the place of this one among them. A leader is one of them if it asks for TPUs.
     fn peers(&self) -> Option<(Vec<String>, u32)> {
         let worker = self.place.index;
-        // A leader that belongs to no subgroup is nobody's peer, whatever it asks for.
+        // A leader that belongs to no subgroup is no peer, whatever it asks for.
         let with_leader =
             self.leader_asks && self.subgroup.as_ref().is_none_or(|subgroup| subgroup.has_leaders);
         let first = u32::from(!with_leader);

@@ -30,7 +30,7 @@ pub(super) struct Api {
     pub(super) written: Vec<String>,
     /// The same objects, as the controller reads them.
     pub(super) read: BTreeMap<Place, Object>,
-    /// What changed since somebody listened last, and whether it is gone.
+    /// Objects that changed since the last read, and whether they are gone.
     pub(super) news: Vec<(Object, bool)>,
     pub(super) now: u64,
     version: u64,
@@ -146,7 +146,7 @@ impl Api {
         }
         let body: Value = serde_json::from_slice(body).unwrap_or_default();
         if *method != Method::GET {
-            self.written.push(told(method, uri.path(), body.clone()));
+            self.written.push(summary(method, uri.path(), body.clone()));
         }
         let Some(name) = path.get(at + 3) else {
             return match *method {
@@ -210,8 +210,9 @@ impl Api {
     }
 }
 
-/// A write without the versions that it names: those count the writes before it, and writes of one look are done together.
-fn told(method: &Method, path: &str, mut body: Value) -> String {
+/// A write without the versions that it names: those count the writes before it, and writes of one look are done
+/// together.
+fn summary(method: &Method, path: &str, mut body: Value) -> String {
     for part in ["metadata", "preconditions"] {
         body.get_mut(part).and_then(Value::as_object_mut).map(|part| part.remove("resourceVersion"));
     }

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::api::{Shared, second, set_condition};
 use crate::{
-    Settings,
-    modelserving::reconcile,
+    Clock, Settings,
+    modelserving::SERVED,
     runtime::{Context, Key},
 };
 
@@ -39,7 +39,7 @@ const PATIENCE: u64 = 3_600;
 pub(super) struct Life {
     /// What the controller wrote at each look, by name: writes of one look are done together.
     pub(super) decisions: Vec<Vec<String>>,
-    /// Pods that crashed or that somebody deleted.
+    /// Pods that crashed or were deleted.
     pub(super) crashes: u64,
     /// The changes that came to their end.
     pub(super) settled: usize,
@@ -51,10 +51,11 @@ pub(super) async fn live(seed: u64, controller: Controller) -> Life {
     NOW.set(0);
     let changes = changes(&mut random);
     let shared = Shared::default();
-    let (client, settings) = (shared.client(), Settings { clock, ..Settings::default() });
+    let (client, settings) =
+        (shared.client(), Settings { clock: Clock::single(clock), ..Settings::default() });
     let mut stage = Stage {
         nodes: Nodes { random: Rng::with_seed(seed ^ 0x5eed), pods: BTreeMap::new(), crashes: 0 },
-        context: Context::fresh(client.clone(), settings.clone()),
+        context: Context::idle(client.clone(), settings.clone()),
         client,
         settings,
         shared,
@@ -64,7 +65,7 @@ pub(super) async fn live(seed: u64, controller: Controller) -> Life {
     let mut settled = 0;
     for (serving, midway) in changes {
         stage.want(serving);
-        // One that is overtaken by the next need not come to its end.
+        // A change that is overtaken by the next need not come to its end.
         settled += usize::from(stage.settle(midway).await || midway.is_some());
     }
     Life { decisions: stage.decisions, crashes: stage.nodes.crashes, settled }
@@ -192,7 +193,7 @@ impl Stage {
             self.shared.api().now = now;
             let changed = self.nodes.tick(&self.shared, now);
             if changed || again.is_some_and(|at| at <= now) {
-                again = self.look().await;
+                again = self.reconcile().await;
             }
             if seconds.is_none() && self.is_settled() {
                 return true;
@@ -202,7 +203,7 @@ impl Stage {
     }
 
     /// Looks until there is nothing to write, and says when it would look again.
-    async fn look(&mut self) -> Option<u64> {
+    async fn reconcile(&mut self) -> Option<u64> {
         loop {
             match self.controller {
                 Controller::Lives => {
@@ -212,14 +213,14 @@ impl Stage {
                     }
                 }
                 Controller::BeginsAnew => {
-                    self.context = Context::fresh(self.client.clone(), self.settings.clone());
+                    self.context = Context::idle(self.client.clone(), self.settings.clone());
                     let all: Vec<_> = self.shared.api().read.values().cloned().collect();
                     for object in all {
                         object.reach(&self.context, false);
                     }
                 }
             }
-            let result = reconcile(&self.context, &Key::new("default", "pd")).await;
+            let result = SERVED.reconciler.reconcile(&self.context, &Key::new("default", "pd")).await;
             let mut written = std::mem::take(&mut self.shared.api().written);
             written.sort();
             written.extend(result.as_ref().err().map(|error| format!("failed: {error}")));
@@ -281,7 +282,7 @@ impl Nodes {
                 running.crashes_at.take_if(|at| *at <= now).is_some() && self.crashes < MOST_CRASHES;
             self.crashes += u64::from(crashes);
             if crashes && self.random.u8(..3) == 0 {
-                // Somebody deletes it.
+                // A person deletes it.
                 let mut pod = pod.clone();
                 pod["metadata"]["deletionTimestamp"] = second(now);
                 happens.push((place.clone(), Some(pod)));
@@ -291,7 +292,7 @@ impl Nodes {
                 running.restarts += 1;
                 running.ready_at = now + running.takes;
             }
-            happens.extend(running.told(pod, now).map(|pod| (place.clone(), Some(pod))));
+            happens.extend(running.event(pod, now).map(|pod| (place.clone(), Some(pod))));
         }
         let changed = !happens.is_empty();
         for (place, pod) in happens {
@@ -320,7 +321,7 @@ impl Running {
     }
 
     /// A pod with what its node says of it, if that is anything new.
-    fn told(&self, pod: &Value, now: u64) -> Option<Value> {
+    fn event(&self, pod: &Value, now: u64) -> Option<Value> {
         let ready = now >= self.ready_at;
         let is = |pod: &Value, ty: &str| {
             let mut all = pod["status"]["conditions"].as_array().into_iter().flatten();

@@ -1,27 +1,23 @@
 use clap::Args as ClapArgs;
 use serde_json::{Value, json};
 
-use super::{KINDS, Subject};
+use super::{About, Subject, revisioned};
 use crate::{
     output::{self, Answer, Error, Format},
-    verbs::{Reach, failure::Failure},
+    verbs::failure::Failure,
 };
 
-/// Show the revisions of an object that can be gone back to, the newest first.
+/// List the revisions of an object, the newest first
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   segue history leaderworkerset/ray
   segue history modelserving/pd -n serving -o json
 
-`wanted` is what the spec asks for, `current` what it comes from; between the two an update is under way.")]
+The revision that the spec asks for is marked `wanted`, the one that a rollout comes from `current`. `segue undo` goes back \
+to a revision.")]
 pub(crate) struct Args {
-    /// KIND/NAME
-    #[arg(value_name = "KIND/NAME", required = true)]
-    what: Vec<String>,
-    #[arg(short, long, value_enum, default_value = "table")]
-    output: Format,
     #[command(flatten)]
-    reach: Reach,
+    about: About,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
@@ -29,7 +25,8 @@ pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
 }
 
 async fn show(args: &Args) -> Result<Answer, Failure> {
-    let subject = Subject::find(&args.reach, &args.what, &KINDS).await?;
+    let subject = Subject::find(&args.about, &revisioned()).await?;
+    let shape = subject.revisioned()?;
     let rows: Vec<Value> = subject
         .revisions()
         .await?
@@ -45,15 +42,15 @@ async fn show(args: &Args) -> Result<Answer, Failure> {
                 "key": revision.key,
                 "is": marks,
                 "stored": revision.stored,
-                "images": revision.images(subject.shape()),
+                "images": revision.images(shape),
             })
         })
         .collect();
-    if args.output == Format::Json {
+    if args.about.output == Format::Json {
         output::print(&output::json(&rows.into())?)?;
         return Ok(Answer::Yes);
     }
-    let mut text = format!("{:<10} {:<12} {:<16} {:<22} IMAGES\n", "REVISION", "KEY", "IS", "STORED");
+    let mut text = format!("{:<10} {:<12} {:<16} {:<22} IMAGES\n", "REVISION", "KEY", "STATUS", "STORED");
     for row in rows {
         let word = |name: &str| row[name].as_str().unwrap_or_default().to_owned();
         let marks: Vec<&str> = row["is"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();

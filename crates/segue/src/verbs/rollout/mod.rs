@@ -1,101 +1,200 @@
-//! The verbs that go back, begin anew, hold and go on.
+//! The commands about rollouts: history, undo, restart, pause, resume, retry.
 //!
-//! What the spec of a kind can say is a change of the spec, made as the person who asks, on the condition that nobody has
-//! changed it meanwhile. What it cannot say is a request to the controllers.
+//! Each is a change of the spec, on the condition that the object has not changed since it was read. Only what a spec cannot
+//! express is a request to the controllers.
 
 pub(crate) mod history;
-pub(crate) mod hold;
+pub(crate) mod pause;
+pub(crate) mod request;
 pub(crate) mod restart;
-pub(crate) mod retry;
 mod revision;
-mod serving;
-mod set;
 pub(crate) mod undo;
 
+use clap::Args as ClapArgs;
+use controllers::{
+    adopt::Step,
+    kind::{self, Revisioned, Served},
+};
 use http::{Method, StatusCode};
 use serde_json::Value;
 
 use super::{
-    client::{Ask, Cluster, Reach, with_query},
+    client::{ApiRequest, Cluster, Connection, with_query},
+    discovery,
     failure::Failure,
-    object::{Named, Target},
+    target::{Named, Target},
 };
+use crate::output::Format;
 
 /// The annotation by which an object remembers its partition while it is held.
-pub(super) const HELD: &str = "segue.dev/partition-before-pause";
+pub(super) const PARTITION_BEFORE_PAUSE: &str = "segue.dev/partition-before-pause";
 
-/// What the verbs have to know of a kind.
-struct Shape {
-    kind: &'static str,
-    /// The labels of its revisions: whose they are, and their key.
-    name_label: &'static str,
-    revision_label: &'static str,
-    /// The templates of pods in a revision.
-    pods: fn(&Value) -> Vec<&Value>,
-    /// The change of the spec that goes back to a revision.
-    back: fn(data: &Value, live: &Value) -> Value,
-    /// The change of the spec that lays this over every template of pods.
-    marked: fn(live: &Value, mark: &Value) -> Value,
-    /// The type of rollout that a partition of groups holds.
-    rolls: &'static str,
+/// The kinds that can be asked something.
+fn kinds(can: impl Fn(&Served) -> bool) -> Vec<&'static Served> {
+    kind::KINDS.into_iter().filter(|served| can(served)).collect()
 }
 
-static SHAPES: [&Shape; 2] = [&set::SHAPE, &serving::SHAPE];
+/// The kinds that have revisions.
+pub(super) fn revisioned() -> Vec<&'static Served> {
+    kinds(|served| served.revisions.is_some())
+}
 
-/// The kinds that have revisions and can be held.
-const KINDS: [&str; 2] = ["LeaderWorkerSet", "ModelServing"];
+/// The description of a kind that the API serves, among those that can be asked. Two API groups may have kinds of one
+/// name.
+fn described(
+    served: &discovery::Served,
+    name: &str,
+    kinds: &[&'static Served],
+) -> Result<&'static Served, String> {
+    let mut same_name = kinds.iter().copied().filter(|it| it.kind.name == served.kind).peekable();
+    let Some(other) = same_name.peek().copied() else {
+        let known: Vec<&str> = kinds.iter().map(|it| it.kind.name).collect();
+        let (kind, known) = (&served.kind, known.join(", "));
+        return Err(format!("this command does not support the kind {kind}; it supports: {known}"));
+    };
+    same_name.find(|it| it.kind.group == served.group).ok_or_else(|| {
+        let discovery::Served { kind, group, .. } = served;
+        let api::Kind { singular, group: ours, .. } = other.kind;
+        format!("this command does not support {kind} of {group}, but of {ours}: {singular}.{ours}/{name}")
+    })
+}
+
+/// The one object that a verb is about, and how it answers.
+#[derive(ClapArgs)]
+pub(crate) struct About {
+    /// The object, as KIND/NAME or KIND NAME
+    #[arg(value_name = "KIND/NAME", required = true)]
+    what: Vec<String>,
+    /// The output format
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub(super) output: Format,
+    #[command(flatten)]
+    connection: Connection,
+}
 
 /// One object that a person named.
 pub(super) struct Subject {
     pub cluster: Cluster,
     pub target: Target,
+    pub served: &'static Served,
     pub object: Value,
 }
 
 impl Subject {
     /// Finds it, if it is of one of these kinds.
-    pub async fn find(reach: &Reach, words: &[String], kinds: &[&str]) -> Result<Self, Failure> {
-        let named = Named::read(words)?;
+    pub async fn find(about: &About, kinds: &[&'static Served]) -> Result<Self, Failure> {
+        let About { what, connection, .. } = about;
+        let named = Named::read(what)?;
         let [Named { kind, name: Some(name) }] = &named[..] else {
-            return Err(Failure::usage("name one object, as in modelserving/pd"));
+            return Err(Failure::usage("expected one object, as in modelserving/pd"));
         };
-        let cluster = Cluster::reach(reach).await?;
+        let cluster = Cluster::connect(connection).await?;
         let served = cluster.kind_called(kind).await?;
-        if !kinds.contains(&served.kind.as_str()) {
-            let (kind, kinds) = (served.kind, kinds.join(", "));
-            return Err(Failure::usage(format!("{kind} cannot be asked this; these can: {kinds}")));
-        }
+        let described = described(&served, name, kinds).map_err(Failure::usage)?;
         let target = Target { served, namespace: cluster.namespace.clone(), name: name.clone() };
-        let answered = cluster.ask(Ask::get(target.path())).await?;
+        let answered = cluster.ask(ApiRequest::get(target.path())).await?;
         if answered.code == StatusCode::NOT_FOUND {
-            return Err(Failure::Refused(format!("{}: there is none{}", target.title(), target.place())));
+            return Err(Failure::Refused(format!("{} not found{}", target.title(), target.place())));
         }
-        Ok(Self { object: answered.granted()?, cluster, target })
+        Ok(Self { object: answered.into_body()?, cluster, target, served: described })
     }
 
-    fn shape(&self) -> &'static Shape {
-        SHAPES.into_iter().find(|shape| shape.kind == self.target.served.kind).unwrap_or(&set::SHAPE)
+    /// Whether the controllers leave the object alone because pods of it are another operator's. False where that cannot be
+    /// read.
+    pub async fn is_not_adopted(&self) -> bool {
+        let Some(adoptable) = self.served.adoptable_named else { return false };
+        let Target { namespace, name, .. } = &self.target;
+        let found = adoptable(self.cluster.client(), namespace.clone(), name.clone()).await;
+        let found = found.unwrap_or_default();
+        let mut steps = found.iter().flat_map(|it| it.steps.iter().flatten());
+        steps.any(|step| matches!(step, Step::Own { .. }))
+    }
+
+    /// How its kind goes back, restarts and is held.
+    fn revisioned(&self) -> Result<Revisioned, Failure> {
+        self.served.revisions.ok_or_else(|| Failure::usage("this kind has no revisions"))
     }
 
     /// Changes it, if it is still as it was found.
     async fn change(&self, mut patch: Value) -> Result<(), Failure> {
         patch["metadata"]["uid"] = self.object["metadata"]["uid"].clone();
         patch["metadata"]["resourceVersion"] = self.object["metadata"]["resourceVersion"].clone();
-        let ask = Ask {
+        let ask = ApiRequest {
             method: Method::PATCH,
             // Whoever applies a manifest later is told who changed its fields.
             path: with_query(&self.target.path(), &[("fieldManager", "segue-rollout")]),
             content: Some("application/merge-patch+json"),
             body: patch.to_string().into_bytes(),
-            ..Ask::default()
+            ..ApiRequest::default()
         };
         let answered = self.cluster.ask(ask).await?;
         if answered.code == StatusCode::CONFLICT {
             let title = self.target.title();
             return Err(Failure::Refused(format!(
-                "{title}: somebody changed it meanwhile; look, and ask again"
+                "{title} was changed at the same time; nothing was written, run the command again"
             )));
         }
-        answered.granted().map(drop)
+        answered.into_body().map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    #[test]
+    fn kinds_of_one_name_in_two_groups_are_told_apart() {
+        let mut served = discovery::Served::pods();
+        let kinds = kind::KINDS;
+        let asked = |served: &discovery::Served| described(served, "x", &kinds).map(|it| it.kind.name);
+        assert!(
+            asked(&served)
+                .unwrap_err()
+                .starts_with("this command does not support the kind Pod; it supports: Leader")
+        );
+        served.kind = "LeaderWorkerSet".to_owned();
+        served.group = "example.com".to_owned();
+        assert_eq!(
+            asked(&served).unwrap_err(),
+            "this command does not support LeaderWorkerSet of example.com, but of leaderworkerset.x-k8s.io: \
+             leaderworkerset.leaderworkerset.x-k8s.io/x"
+        );
+        served.group = "leaderworkerset.x-k8s.io".to_owned();
+        assert_eq!(asked(&served), Ok("LeaderWorkerSet"));
+    }
+
+    /// Asks an API that has nothing, and returns what it was asked for.
+    async fn asked(served: &Served) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let client = kube::Client::try_from(kube::Config::new(url)).unwrap();
+        let asks = served.adoptable_named.unwrap()(client, "n".to_owned(), "x".to_owned());
+        let answers = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = vec![0; 4_096];
+            let length = stream.read(&mut request).await.unwrap();
+            let body =
+                r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}"#;
+            let head = "HTTP/1.1 404 Not Found\r\ncontent-type: application/json\r\nconnection: close\r\n";
+            let answer = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            String::from_utf8_lossy(&request[..length]).lines().next().unwrap().to_owned()
+        };
+        let (found, asked) = tokio::join!(asks, answers);
+        assert!(found.unwrap().is_none());
+        asked
+    }
+
+    #[tokio::test]
+    async fn what_is_not_adopted_is_asked_by_name() {
+        for served in kind::KINDS.into_iter().filter(|served| served.adoptable.is_some()) {
+            let path = format!("/apis/{}/namespaces/n/{}/x", served.kind.api_version(), served.kind.plural);
+            assert_eq!(asked(served).await, format!("GET {path} HTTP/1.1"));
+        }
     }
 }

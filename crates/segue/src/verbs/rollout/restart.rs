@@ -1,25 +1,22 @@
 use clap::Args as ClapArgs;
 use serde_json::json;
 
-use super::{KINDS, Subject};
+use super::{About, Subject, revisioned};
 use crate::{
-    output::{Answer, Error, Format, Report},
-    verbs::{Reach, failure::Failure},
+    output::{Answer, Error, Report},
+    verbs::failure::Failure,
 };
 
-/// Replace every pod of an object within its budget, as a change of its templates.
+/// Restart all pods of an object, within its budget
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   segue restart leaderworkerset/ray
-  segue restart modelserving/pd")]
+  segue restart modelserving/pd
+
+Adds an annotation to the pod templates, as `kubectl rollout restart` does: a rollout replaces every pod.")]
 pub(crate) struct Args {
-    /// KIND/NAME
-    #[arg(value_name = "KIND/NAME", required = true)]
-    what: Vec<String>,
-    #[arg(short, long, value_enum, default_value = "table")]
-    output: Format,
     #[command(flatten)]
-    reach: Reach,
+    about: About,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
@@ -27,12 +24,12 @@ pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
 }
 
 async fn begin_anew(args: &Args) -> Result<Answer, Failure> {
-    let subject = Subject::find(&args.reach, &args.what, &KINDS).await?;
+    let subject = Subject::find(&args.about, &revisioned()).await?;
     // The annotation that kubectl uses for the same; its value only has to be a new one.
     let version = subject.object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
     let mark = json!({"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": format!("version {version}")}}});
-    subject.change((subject.shape().marked)(&subject.object, &mark)).await?;
-    let mut report = Report::new(args.output);
-    report.done(&subject.target.title(), "restarts within its budget", "")?;
+    subject.change((subject.revisioned()?.marked)(&subject.object, &mark)).await?;
+    let mut report = Report::new(args.about.output);
+    report.done(&subject.target.title(), "is restarting within its budget", "")?;
     Ok(report.finish()?)
 }

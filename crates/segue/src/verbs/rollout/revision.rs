@@ -1,10 +1,11 @@
 //! The revisions of an object, whatever its kind keeps in them.
 
+use controllers::kind::Revisioned;
 use serde_json::Value;
 
-use super::{Shape, Subject};
+use super::Subject;
 use crate::verbs::{
-    client::{Ask, with_query},
+    client::{ApiRequest, with_query},
     failure::Failure,
 };
 
@@ -18,18 +19,18 @@ pub(super) struct Revision {
 }
 
 impl Revision {
-    pub fn read(object: &Value, shape: &Shape) -> Self {
+    pub fn read(object: &Value, shape: Revisioned) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         Self {
             number: object["revision"].as_i64().unwrap_or_default(),
-            key: text(&object["metadata"]["labels"][shape.revision_label]),
+            key: text(&object["metadata"]["labels"][shape.label]),
             stored: text(&object["metadata"]["creationTimestamp"]),
             data: object["data"].clone(),
         }
     }
 
     /// What its containers run, for people.
-    pub fn images(&self, shape: &Shape) -> String {
+    pub fn images(&self, shape: Revisioned) -> String {
         let mut images: Vec<&str> = Vec::new();
         for pods in (shape.pods)(&self.data) {
             let containers = pods["spec"]["containers"].as_array();
@@ -46,11 +47,11 @@ impl Revision {
 impl Subject {
     /// The templates that the object was made from, the newest first.
     pub(super) async fn revisions(&self) -> Result<Vec<Revision>, Failure> {
-        let shape = self.shape();
-        let label = format!("{}={}", shape.name_label, self.target.name);
+        let shape = self.revisioned()?;
+        let label = format!("{}={}", self.served.label, self.target.name);
         let path = format!("/apis/apps/v1/namespaces/{}/controllerrevisions", self.target.namespace);
-        let list = self.cluster.ask(Ask::get(with_query(&path, &[("labelSelector", &label)]))).await?;
-        let list = list.granted()?;
+        let list = self.cluster.ask(ApiRequest::get(with_query(&path, &[("labelSelector", &label)]))).await?;
+        let list = list.into_body()?;
         let uid = &self.object["metadata"]["uid"];
         let owners =
             |object: &Value| object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();

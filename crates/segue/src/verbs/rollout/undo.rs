@@ -1,33 +1,26 @@
 use clap::Args as ClapArgs;
 
-use super::{KINDS, Subject, revision::Revision};
+use super::{About, Subject, revision::Revision, revisioned};
 use crate::{
-    output::{Answer, Error, Format, Report},
-    verbs::{Reach, failure::Failure},
+    output::{Answer, Error, Report},
+    verbs::failure::Failure,
 };
 
-/// Go back to an earlier revision, as a change of the spec.
+/// Roll back to an earlier revision, as a change of the spec
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   segue undo leaderworkerset/ray
   segue undo modelserving/pd --to 3
 
-Without --to: while an update is under way, back to where it comes from; else to the revision before. `segue history` lists
-them. Templates go back, and numbers of replicas stay. It is rolled out within the budget of the object and by its steps, as
-any change. Where manifests come from a repository, change them
-there, too: they would be applied again. Who applies them is told that these fields were changed, and takes them back with
---force-conflicts.")]
+Without --to, a rollout that is under way is reverted; otherwise the revision before the current one is chosen. Templates are \
+set back, replica counts are not. The rollback keeps to the budget and the steps of the object, as any rollout. If manifests \
+are applied from a repository, change them there, too: otherwise the next apply brings the newer revision back.")]
 pub(crate) struct Args {
-    /// KIND/NAME
-    #[arg(value_name = "KIND/NAME", required = true)]
-    what: Vec<String>,
-    /// The number of the revision
+    #[command(flatten)]
+    about: About,
+    /// The number of the revision, from `segue history` [default: the previous one]
     #[arg(long, value_name = "NUMBER")]
     to: Option<i64>,
-    #[arg(short, long, value_enum, default_value = "table")]
-    output: Format,
-    #[command(flatten)]
-    reach: Reach,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
@@ -35,15 +28,15 @@ pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
 }
 
 async fn go_back(args: &Args) -> Result<Answer, Failure> {
-    let subject = Subject::find(&args.reach, &args.what, &KINDS).await?;
+    let subject = Subject::find(&args.about, &revisioned()).await?;
     let title = subject.target.title();
     let revisions = subject.revisions().await?;
     let chosen = choose(&revisions, args.to, subject.wanted_key(), subject.current_key());
     let revision = chosen.map_err(|why| Failure::Refused(format!("{title}: {why}")))?;
-    let patch = (subject.shape().back)(&revision.data, &subject.object);
+    let patch = (subject.revisioned()?.back)(&revision.data, &subject.object);
     subject.change(patch).await?;
-    let mut report = Report::new(args.output);
-    report.done(&title, &format!("goes back to revision {}", revision.number), "")?;
+    let mut report = Report::new(args.about.output);
+    report.done(&title, &format!("is set back to revision {}", revision.number), "")?;
     Ok(report.finish()?)
 }
 
@@ -61,10 +54,10 @@ fn choose<'a>(
     };
     match (found, to) {
         (Some(found), _) if found.key == wanted => {
-            Err(format!("revision {} is what its spec asks for", found.number))
+            Err(format!("the spec asks for revision {} already", found.number))
         }
         (Some(found), _) => Ok(found),
-        (None, Some(number)) => Err(format!("there is no revision {number}; there are: {}", known())),
+        (None, Some(number)) => Err(format!("revision {number} not found; allowed are: {}", known())),
         (None, None) => Err("there is no earlier revision".to_owned()),
     }
 }

@@ -1,33 +1,44 @@
-//! An answer, for people.
+//! An answer as text.
 
 use jiff::Timestamp;
 
-use super::read::{State, Wait, Why};
+use super::answer::{State, Wait, Why};
 
 pub(super) fn text(why: &Why) -> String {
     let mut text = format!("{} {}\n", why.object, headline(why.state));
+    let failure = why.message.as_ref().filter(|_| matches!(why.state, State::Failed | State::Aborted));
+    text += &failure.map(|message| format!("\n  {message}\n")).unwrap_or_default();
     for wait in &why.waits {
         text += &paragraph(wait, why.now);
     }
-    if !why.conditions.is_empty() {
+    let conditions: Vec<_> = why.conditions.iter().filter(|it| Some(&it.message) != failure).collect();
+    if !conditions.is_empty() {
         text += "\nConditions\n";
     }
-    for it in &why.conditions {
-        text += &format!("  {}, {}: {}\n", it.ty, since(it.since, why.now), it.message);
+    for it in conditions {
+        let of = it.of.as_ref().map_or_else(String::new, |of| format!(" of {of}"));
+        text += &format!("  {}{of}, {}: {}\n", it.ty, since(it.since, why.now), it.message);
     }
     if !why.pods.is_empty() {
-        text += "\nPods that do not serve\n";
+        text += "\nPods that are not ready\n";
     }
     for pod in &why.pods {
-        let again = if pod.restarts > 0 { format!(", {} restarts", pod.restarts) } else { String::new() };
+        let again = if pod.restarts > 0 {
+            format!(", {} restart{}", pod.restarts, if pod.restarts == 1 { "" } else { "s" })
+        } else {
+            String::new()
+        };
         text += &format!("  {}, {}{again}: {}\n", pod.name, since(pod.since, why.now), pod.why);
     }
     if !why.events.is_empty() && why.state != State::Idle {
         text += "\nEvents, the latest first\n";
+        let width = why.events.iter().map(|event| event.reason.len()).max().unwrap_or_default();
         for event in &why.events {
             let at = event.at.map_or_else(String::new, |at| format!("{} ago", length(at, why.now)));
-            text +=
-                &format!("  {at:<10} {:<8} {:<16} {}: {}\n", event.ty, event.reason, event.about, event.note);
+            text += &format!(
+                "  {at:<10} {:<8} {:<width$} {}: {}\n",
+                event.ty, event.reason, event.about, event.note
+            );
         }
     }
     if !why.next.is_empty() {
@@ -38,12 +49,15 @@ pub(super) fn text(why: &Why) -> String {
 
 fn headline(state: State) -> &'static str {
     match state {
-        State::Idle => "has nothing left to do",
-        State::Working => "is at work",
-        State::Stalled => "waits",
-        State::Paused => "is held by a person",
-        State::NotSeen => "asks for something that no controller has seen yet",
-        State::Deleting => "goes",
+        State::Idle => "is up to date",
+        State::Working => "is changing",
+        State::Stalled => "is stalled",
+        State::Failed => "has a failed rollout",
+        State::Aborted => "has an aborted rollout",
+        State::Paused => "is paused",
+        State::NotAdopted => "belongs to another operator and is not adopted",
+        State::NotSeen => "has a spec that no controller has observed",
+        State::Deleting => "is being deleted",
     }
 }
 
@@ -58,8 +72,8 @@ fn paragraph(wait: &Wait, now: Timestamp) -> String {
     }
     match wait.until {
         Some(until) if until > now => add("until", &format!("{until}, in {}", length(now, until))),
-        Some(until) => add("until", &format!("{until}, which is over")),
-        None => add("until", "it happens"),
+        Some(until) => add("until", &format!("{until}, {} ago", length(until, now))),
+        None => {}
     }
     if let Some(then) = &wait.then {
         add("then", then);
@@ -68,7 +82,7 @@ fn paragraph(wait: &Wait, now: Timestamp) -> String {
 }
 
 fn since(time: Option<Timestamp>, now: Timestamp) -> String {
-    time.map_or_else(|| "for some time".to_owned(), |time| format!("for {}", length(time, now)))
+    time.map_or_else(|| "since an unknown time".to_owned(), |time| format!("for {}", length(time, now)))
 }
 
 /// The time between two moments, in its two largest units.

@@ -1,8 +1,0 @@
-//! Which objects a list or a watch is about: label selectors and field selectors, in the grammar and with the errors
-//! of Kubernetes.
-mod fields;
-mod labels;
-mod names;
-
-pub use fields::{Fields, Selectable};
-pub use labels::Labels;

@@ -1,0 +1,199 @@
+//! The sentences of the planner: what status, events, `segue why` and `segue plan` print.
+// clippy.toml allows unwrap and panic in tests, but does not know a helper of tests for one.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::{collections::BTreeSet, fs, path::Path, time::Duration};
+
+use planner::{
+    Amount, Budget,
+    granted::{self, Pace},
+    handover::{self, OnFailure, Policy, Step, VersionId, Wanted},
+    sets::{self, Identity, SetSpec},
+    units::Revision,
+};
+
+/// The longest sentence.
+const WIDTH: usize = 120;
+
+/// Words that stand for a subject that is missing, and words that only the planner uses.
+const BANNED: [&str; 9] =
+    ["unit", "units", "nobody", "somebody", "whoever", "everybody", "wanted again", "looked at", "be asked"];
+
+fn faults(text: &str) -> Vec<String> {
+    let lower = text.to_lowercase();
+    let words: Vec<&str> = lower.split(|letter: char| !letter.is_alphanumeric()).collect();
+    let has = |banned: &str| {
+        let banned: Vec<&str> = banned.split(' ').collect();
+        words.windows(banned.len()).any(|window| window == banned)
+    };
+    let mut faults: Vec<String> =
+        BANNED.iter().filter(|banned| has(banned)).map(|banned| format!("the word {banned:?}")).collect();
+    if text.contains("  ") {
+        faults.push("two spaces in a row".to_owned());
+    }
+    if text.contains(":?}") {
+        faults.push("a debug format".to_owned());
+    }
+    if words.iter().any(|word| {
+        let digits = word.trim_end_matches('s');
+        digits.len() >= 9 && digits.chars().all(|digit| digit.is_ascii_digit())
+    }) {
+        faults.push("a number like a time since 1970".to_owned());
+    }
+    if text.chars().count() > WIDTH {
+        faults.push(format!("more than {WIDTH} characters"));
+    }
+    faults
+}
+
+#[test]
+fn faults_are_found() {
+    assert!(faults("scaling the new version to 4 replicas").is_empty());
+    let long = "x ".repeat(WIDTH);
+    for wrong in
+        ["its traffic needs 5 units", "until  then", "nothing moved since 1794843101s", "group {:?}", &long]
+    {
+        assert_eq!(faults(wrong).len(), 1, "{wrong}");
+    }
+}
+
+/// The string literals of a source file that are sentences: more than two words, before its tests.
+fn literals(source: &str) -> Vec<String> {
+    let code = source.split("#[cfg(test)]").next().unwrap();
+    let mut found = Vec::new();
+    for line in code
+        .split('\n')
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .collect::<Vec<_>>()
+        .join("\n")
+        .split('"')
+        .skip(1)
+        .step_by(2)
+    {
+        // A string goes on in the next line without the spaces at its begin.
+        let text = line.split("\\\n").map(str::trim_start).collect::<Vec<_>>().join("");
+        if text.split(' ').count() > 2 {
+            found.push(without_arguments(&text));
+        }
+    }
+    found
+}
+
+/// A format string with `{}` for each of its arguments, which may have the names of the planner.
+fn without_arguments(text: &str) -> String {
+    let mut parts = text.split('{');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |sum, part| match part.split_once('}') {
+        Some((argument, rest)) if argument.contains('?') => sum + "{:?}" + rest,
+        Some((_, rest)) => sum + "{}" + rest,
+        None => sum + part,
+    })
+}
+
+/// Every sentence that any plan could have, also those of situations that are hard to reach.
+#[test]
+fn every_sentence_in_the_source_is_free_of_faults() {
+    fn walk(folder: &Path, wrong: &mut Vec<String>, count: &mut usize) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                walk(&path, wrong, count);
+                continue;
+            }
+            for text in literals(&fs::read_to_string(&path).unwrap()) {
+                *count += 1;
+                let file = path.file_name().unwrap().to_string_lossy().into_owned();
+                wrong.extend(faults(&text).into_iter().map(|fault| format!("{file}: {fault} in {text:?}")));
+            }
+        }
+    }
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    walk(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut wrong, &mut count);
+    assert!(count > 80, "only {count} sentences were found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+const START: Duration = Duration::from_secs(30);
+const STOP: Duration = Duration::from_secs(10);
+
+fn wanted(policy: Policy, surge: u32, unavailable: u32) -> Wanted {
+    Wanted {
+        target: VersionId(2),
+        replicas: 4,
+        budget: Budget { surge, unavailable },
+        policy,
+        progress_deadline: Some(Duration::from_mins(10)),
+        on_failure: OnFailure::RollBack,
+    }
+}
+
+/// The rehearsals of every kind of upgrade, forward and back, as `segue plan` shows them.
+fn rehearsed() -> BTreeSet<String> {
+    let canary = Policy::Canary(vec![
+        Step::Weight(20, None),
+        Step::Pause(Some(Duration::from_mins(1))),
+        Step::Pause(None),
+        Step::Analysis(Duration::from_secs(5)),
+        Step::Weight(100, None),
+    ]);
+    let blue_green = |auto_promote| Policy::BlueGreen {
+        auto_promote,
+        delay: Duration::from_secs(20),
+        preview: Amount::Percent(50),
+        retain: Duration::from_mins(1),
+    };
+    let all = [
+        wanted(Policy::Rolling, 1, 0),
+        wanted(Policy::Rolling, 0, 1),
+        wanted(Policy::Incremental { step: 25, interval: Duration::from_secs(20) }, 1, 0),
+        wanted(canary, 1, 0),
+        wanted(blue_green(true), 4, 0),
+        wanted(blue_green(false), 4, 0),
+        wanted(Policy::Recreate, 0, 4),
+    ];
+    let mut sentences = BTreeSet::new();
+    for wanted in &all {
+        for back in [None, Some(Duration::from_secs(35))] {
+            let (moments, _) = handover::rehearse(wanted, START, STOP, back);
+            sentences.extend(
+                moments
+                    .into_iter()
+                    .map(|moment| format!("handover: {}: {}", moment.reason.code, moment.reason)),
+            );
+        }
+    }
+    for (identity, surge, unavailable) in
+        [(Identity::Ordinal, 1, 0), (Identity::Ordinal, 0, 1), (Identity::Any, 1, 1)]
+    {
+        let spec = SetSpec {
+            replicas: 3,
+            budget: Budget { surge, unavailable },
+            partition: 0,
+            target: Revision(2),
+            old: Revision(1),
+            identity,
+            noun: "group",
+        };
+        let (moments, _) = sets::rehearse(&spec, START, STOP);
+        sentences.extend(
+            moments.into_iter().map(|moment| format!("sets: {}: {}", moment.reason.code, moment.reason)),
+        );
+    }
+    let pace = Pace::new(20, 10, Duration::from_secs(5)).unwrap();
+    for back in [None, Some(Duration::from_secs(50))] {
+        let moments = granted::rehearse(pace, START, back);
+        sentences.extend(
+            moments.into_iter().map(|moment| format!("granted: {}: {}", moment.reason.code, moment.reason)),
+        );
+    }
+    sentences
+}
+
+#[test]
+fn rehearsed_sentences_are_as_they_were_read() {
+    let sentences = rehearsed();
+    for sentence in &sentences {
+        assert!(faults(sentence).iter().all(|fault| fault.starts_with("more than")), "{sentence}");
+    }
+    insta::assert_snapshot!(sentences.into_iter().collect::<Vec<_>>().join("\n"));
+}
