@@ -9,8 +9,16 @@ use std::{
     io::{BufRead, BufReader},
     path::Path,
     process::{Command, Output, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
+use kube::{
+    Api,
+    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
+};
 use serde_json::Value;
 
 use self::support::up::Up;
@@ -296,4 +304,34 @@ fn the_commands_in_the_documents_work_as_written() {
         }
     }
     assert!(ran >= 10, "only {ran} commands found");
+}
+
+/// A controller writes the status of an object at any moment; a user's verb must not fail because of it.
+#[tokio::test]
+async fn a_verb_goes_through_while_the_status_is_written_all_the_time() {
+    let up = Up::start();
+    up.says(&["apply", "-f", "examples/lws-startup-policy/processes.yaml"]);
+    let client = up.client().await;
+    let resource =
+        ApiResource::from_gvk(&GroupVersionKind::gvk("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"));
+    let api: Api<DynamicObject> = Api::default_namespaced_with(client, &resource);
+    let name = up.says(&["get", "lws", "-o", "name"]).trim().rsplit('/').next().unwrap().to_owned();
+    let written = Arc::new(AtomicU32::new(0));
+    let (counter, set) = (Arc::clone(&written), name.clone());
+    let writer = tokio::spawn(async move {
+        loop {
+            let round = counter.fetch_add(1, Ordering::SeqCst);
+            let patch = serde_json::json!({"status": {"hpaPodSelector": format!("round={round}")}});
+            api.patch_status(&set, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        }
+    });
+    let restart = ["restart".to_owned(), format!("lws/{name}")];
+    for _ in 0..5 {
+        let mut command = up.command(&restart.each_ref().map(String::as_str));
+        let before = written.load(Ordering::SeqCst);
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        assert!(output.status.success(), "{}", support::stderr(&output));
+        assert!(written.load(Ordering::SeqCst) > before, "nobody wrote meanwhile");
+    }
+    writer.abort();
 }

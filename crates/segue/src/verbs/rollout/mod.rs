@@ -1,6 +1,6 @@
 //! The commands about rollouts: history, undo, restart, pause, resume, retry.
 //!
-//! Each is a change of the spec, on the condition that the object has not changed since it was read. Only what a spec cannot
+//! Each is a change of the spec, on the condition that the spec has not changed since it was read. Only what a spec cannot
 //! express is a request to the controllers.
 
 pub(crate) mod history;
@@ -28,6 +28,9 @@ use crate::output::Format;
 
 /// The annotation by which an object remembers its partition while it is held.
 pub(super) const PARTITION_BEFORE_PAUSE: &str = "segue.dev/partition-before-pause";
+
+/// How often a change is tried again because the status was written at the same time.
+const MAX_CONFLICTS: usize = 20;
 
 /// The kinds that can be asked something.
 fn kinds(can: impl Fn(&Served) -> bool) -> Vec<&'static Served> {
@@ -115,27 +118,50 @@ impl Subject {
         self.served.revisions.ok_or_else(|| Failure::usage("this kind has no revisions"))
     }
 
-    /// Changes it, if it is still as it was found.
-    async fn change(&self, mut patch: Value) -> Result<(), Failure> {
-        patch["metadata"]["uid"] = self.object["metadata"]["uid"].clone();
-        patch["metadata"]["resourceVersion"] = self.object["metadata"]["resourceVersion"].clone();
-        let ask = ApiRequest {
-            method: Method::PATCH,
-            // Whoever applies a manifest later is told who changed its fields.
-            path: with_query(&self.target.path(), &[("fieldManager", "segue-rollout")]),
-            content: Some("application/merge-patch+json"),
-            body: patch.to_string().into_bytes(),
-            ..ApiRequest::default()
-        };
-        let answered = self.cluster.ask(ask).await?;
-        if answered.code == StatusCode::CONFLICT {
-            let title = self.target.title();
-            return Err(Failure::Refused(format!(
-                "{title} was changed at the same time; nothing was written, run the command again"
-            )));
+    /// Changes it by a patch that is made of the object as it is. A conflict with a write that leaves the spec as it was
+    /// found, as every status is, is no reason to give up: the object is read and the patch is made again.
+    async fn change(&mut self, patch: impl Fn(&Value) -> Result<Value, Failure>) -> Result<(), Failure> {
+        for _ in 0..MAX_CONFLICTS {
+            let answered =
+                self.cluster.ask(conditional(&self.target, &self.object, patch(&self.object)?)).await?;
+            if answered.code != StatusCode::CONFLICT {
+                return answered.into_body().map(drop);
+            }
+            let found = self.cluster.ask(ApiRequest::get(self.target.path())).await?.into_body()?;
+            if is_another_spec(&self.object, &found) {
+                break;
+            }
+            self.object = found;
         }
-        answered.into_body().map(drop)
+        let title = self.target.title();
+        Err(Failure::Refused(format!(
+            "{title} was changed at the same time; nothing was written, run the command again"
+        )))
     }
+}
+
+/// A patch that is applied only to this state of an object.
+fn conditional(target: &Target, object: &Value, mut patch: Value) -> ApiRequest {
+    patch["metadata"]["uid"] = object["metadata"]["uid"].clone();
+    patch["metadata"]["resourceVersion"] = object["metadata"]["resourceVersion"].clone();
+    ApiRequest {
+        method: Method::PATCH,
+        // Whoever applies a manifest later is told who changed its fields.
+        path: with_query(&target.path(), &[("fieldManager", "segue-rollout")]),
+        content: Some("application/merge-patch+json"),
+        body: patch.to_string().into_bytes(),
+        ..ApiRequest::default()
+    }
+}
+
+/// Whether a user decided on something else than what is there now: another object, another spec, another hold or request.
+fn is_another_spec(seen: &Value, found: &Value) -> bool {
+    let parts = |object: &Value| {
+        let metadata = &object["metadata"];
+        [&metadata["uid"], &metadata["annotations"], &metadata["deletionTimestamp"], &object["spec"]]
+            .map(Value::clone)
+    };
+    parts(seen) != parts(found)
 }
 
 #[cfg(test)]
@@ -145,7 +171,30 @@ mod tests {
         net::TcpListener,
     };
 
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn a_status_is_no_other_spec_and_everything_else_is() {
+        let seen = json!({
+            "metadata": {"uid": "1", "resourceVersion": "5", "annotations": {"a": "1"}},
+            "spec": {"replicas": 1}, "status": {"readyReplicas": 0},
+        });
+        let mut written = seen.clone();
+        written["metadata"]["resourceVersion"] = json!("6");
+        written["status"]["readyReplicas"] = json!(1);
+        assert!(!is_another_spec(&seen, &written));
+        for (path, value) in [
+            ("/metadata/uid", json!("2")),
+            ("/metadata/annotations/a", json!("2")),
+            ("/spec/replicas", json!(2)),
+        ] {
+            let mut changed = written.clone();
+            *changed.pointer_mut(path).unwrap() = value;
+            assert!(is_another_spec(&seen, &changed), "{path}");
+        }
+    }
 
     #[test]
     fn kinds_of_one_name_in_two_groups_are_told_apart() {

@@ -44,15 +44,16 @@ type Change = fn(&Value, &str) -> Result<Value, String>;
 async fn change(args: &Args, verb: &str, patch: Change, what: &str) -> Result<Answer, Failure> {
     let takers = request::takers(verb);
     let can: Vec<&'static Served> = holdable().into_iter().chain(takers.iter().copied()).collect();
-    let subject = Subject::find(&args.about, &can).await?;
+    let mut subject = Subject::find(&args.about, &can).await?;
     if takers.iter().any(|served| std::ptr::eq(*served, subject.served)) {
-        return request::request(verb, &subject, &args.about, None).await;
+        return request::request(verb, subject, &args.about, None).await;
     }
     let title = subject.target.title();
     let rolls =
         held_type(subject.served.revisions).ok_or_else(|| Failure::usage("this kind has no partition"))?;
-    let patch = patch(&subject.object, rolls);
-    subject.change(patch.map_err(|why| Failure::Refused(format!("{title}: {why}")))?).await?;
+    let held =
+        |object: &Value| patch(object, rolls).map_err(|why| Failure::Refused(format!("{title}: {why}")));
+    subject.change(held).await?;
     let mut report = Report::new(args.about.output);
     report.done(&title, what, "")?;
     Ok(report.finish()?)

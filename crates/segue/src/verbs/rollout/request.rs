@@ -49,13 +49,13 @@ pub(super) fn takers(verb: &str) -> Vec<&'static Served> {
 
 async fn ask(verb: &str, about: &About, reason: Option<String>) -> Result<Answer, Failure> {
     let subject = Subject::find(about, &takers(verb)).await?;
-    request(verb, &subject, about, reason).await
+    request(verb, subject, about, reason).await
 }
 
 /// Asks the controllers for a verb on an object, and waits for the answer.
 pub(super) async fn request(
     verb: &str,
-    subject: &Subject,
+    mut subject: Subject,
     about: &About,
     reason: Option<String>,
 ) -> Result<Answer, Failure> {
@@ -71,20 +71,24 @@ pub(super) async fn request(
             "{title} has a request that no controller has answered; check that the operator runs"
         )));
     }
-    // Nobody else writes to this version.
-    let id = subject.object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
-    let actor = std::env::var("USER").ok();
-    let seen = &subject.object["status"]["rollout"];
     let request = Request {
-        id: id.clone(),
+        id: String::new(),
         verb: verb.to_owned(),
-        rollout: seen["id"].as_str().map(str::to_owned),
-        step: seen["step"].as_i64().and_then(|step| step.try_into().ok()),
-        actor,
+        rollout: subject.object["status"]["rollout"]["id"].as_str().map(str::to_owned),
+        step: subject.object["status"]["rollout"]["step"].as_i64().and_then(|step| step.try_into().ok()),
+        actor: std::env::var("USER").ok(),
         reason,
     };
-    let text = serde_json::to_string(&request).map_err(|error| Failure::usage(error.to_string()))?;
-    subject.change(json!({"metadata": {"annotations": {REQUEST: text}}})).await?;
+    // No other client writes to the version that the request is written to.
+    let version =
+        |object: &Value| object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+    let asked = |object: &Value| {
+        let request = Request { id: version(object), ..request.clone() };
+        let text = serde_json::to_string(&request).map_err(|error| Failure::usage(error.to_string()))?;
+        Ok(json!({"metadata": {"annotations": {REQUEST: text}}}))
+    };
+    subject.change(asked).await?;
+    let id = version(&subject.object);
     eprintln!("{title}: waiting for the controllers");
     let mut answer = None;
     let answered = |object: Option<&Value>| {

@@ -1,5 +1,5 @@
 use clap::Args as ClapArgs;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{About, Subject, revisioned};
 use crate::{
@@ -24,11 +24,15 @@ pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
 }
 
 async fn begin_anew(args: &Args) -> Result<Answer, Failure> {
-    let subject = Subject::find(&args.about, &revisioned()).await?;
-    // The annotation that kubectl uses for the same; its value only has to be a new one.
-    let version = subject.object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-    let mark = json!({"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": format!("version {version}")}}});
-    subject.change((subject.revisioned()?.marked)(&subject.object, &mark)).await?;
+    let mut subject = Subject::find(&args.about, &revisioned()).await?;
+    let marked = subject.revisioned()?.marked;
+    let restarted = |object: &Value| {
+        // The annotation that kubectl uses for the same; its value only has to be a new one.
+        let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+        let mark = format!("version {version}");
+        Ok(marked(object, &json!({"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": mark}}})))
+    };
+    subject.change(restarted).await?;
     let mut report = Report::new(args.about.output);
     report.done(&subject.target.title(), "is restarting within its budget", "")?;
     Ok(report.finish()?)

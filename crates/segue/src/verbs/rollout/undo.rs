@@ -28,13 +28,13 @@ pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
 }
 
 async fn go_back(args: &Args) -> Result<Answer, Failure> {
-    let subject = Subject::find(&args.about, &revisioned()).await?;
+    let mut subject = Subject::find(&args.about, &revisioned()).await?;
     let title = subject.target.title();
     let revisions = subject.revisions().await?;
     let chosen = choose(&revisions, args.to, subject.wanted_key(), subject.current_key());
     let revision = chosen.map_err(|why| Failure::Refused(format!("{title}: {why}")))?;
-    let patch = (subject.revisioned()?.back)(&revision.data, &subject.object);
-    subject.change(patch).await?;
+    let back = subject.revisioned()?.back;
+    subject.change(|object| Ok(back(&revision.data, object))).await?;
     let mut report = Report::new(args.about.output);
     report.done(&title, &format!("is set back to revision {}", revision.number), "")?;
     Ok(report.finish()?)
