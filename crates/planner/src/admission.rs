@@ -24,7 +24,7 @@ pub struct Demand {
 
 /// What nodes have free, each node by itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Room {
+pub struct FreeCapacity {
     /// Beside the version before.
     pub now: Vec<Amounts>,
     /// Once the version before is gone.
@@ -89,7 +89,7 @@ impl Admission {
 }
 
 /// Judges the peak of a rollout against what the nodes have free.
-pub fn admit(demand: &Demand, room: &Room) -> Admission {
+pub fn admit(demand: &Demand, room: &FreeCapacity) -> Admission {
     let Demand { unit, before, replicas, live, budget } = demand;
     let is_first = before.is_empty();
     let peak = if is_first { *replicas } else { budget.ceiling(*replicas) };
@@ -182,8 +182,8 @@ mod tests {
         Demand { before: unit.clone(), unit, replicas: 2, live: 2, budget }
     }
 
-    fn now(free: Vec<Amounts>) -> Room {
-        Room { now: free, later: Vec::new() }
+    fn now(free: Vec<Amounts>) -> FreeCapacity {
+        FreeCapacity { now: free, later: Vec::new() }
     }
 
     #[test]
@@ -243,7 +243,7 @@ mod tests {
             let budget = Budget { surge, unavailable: 1 - surge };
             let unit = vec![amounts(2, 0)];
             let demand = Demand { unit, before: vec![amounts(1, 0)], replicas: 4, live: 4, budget };
-            admit(&demand, &Room { now: vec![amounts(nodes - 4, 0)], later: vec![amounts(nodes, 0)] })
+            admit(&demand, &FreeCapacity { now: vec![amounts(nodes - 4, 0)], later: vec![amounts(nodes, 0)] })
         };
         assert_eq!(grows(1, 8), Admission::ShortAtEnd { needed: 4, room: 3 });
         assert!(grows(1, 8).reason().what.ends_with("needs 4 replicas at the end, and 3 fit"));

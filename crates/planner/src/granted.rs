@@ -14,13 +14,13 @@ use crate::{Code, reason::Reason};
 
 /// How fast, and with how much room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
+pub struct StepSchedule {
     surge: u32,
     step: u32,
     interval: Duration,
 }
 
-impl Pace {
+impl StepSchedule {
     /// A pace that can finish: surge and step from 1 to 100. A step above the surge is one surge at a time, because
     /// traffic never exceeds capacity.
     pub fn new(surge: u32, step: u32, interval: Duration) -> Option<Self> {
@@ -117,7 +117,7 @@ impl Goal {
 }
 
 /// The next step toward a goal, and why. The goal may change between any two steps.
-pub fn plan(pace: Pace, observed: &Observed, goal: Goal, now: Duration) -> (Action, Reason) {
+pub fn plan(pace: StepSchedule, observed: &Observed, goal: Goal, now: Duration) -> (Action, Reason) {
     let (action, reason) = match goal {
         Goal::New => return forward(pace, observed, now),
         Goal::Old => return back(pace, observed),
@@ -129,7 +129,7 @@ pub fn plan(pace: Pace, observed: &Observed, goal: Goal, now: Duration) -> (Acti
 }
 
 /// The next step forward, and why.
-fn forward(pace: Pace, observed: &Observed, now: Duration) -> (Action, Reason) {
+fn forward(pace: StepSchedule, observed: &Observed, now: Duration) -> (Action, Reason) {
     let Observed { old, new, .. } = *observed;
     if new.weight == 100 && new.capacity == 100 && old.capacity == 0 {
         return (Action::Promote, Reason::new(Code::Promoted, "the new version carries all traffic"));
@@ -176,7 +176,7 @@ fn forward(pace: Pace, observed: &Observed, now: Duration) -> (Action, Reason) {
     )
 }
 
-fn shift(pace: Pace, observed: &Observed, now: Duration) -> (Action, Reason) {
+fn shift(pace: StepSchedule, observed: &Observed, now: Duration) -> (Action, Reason) {
     let new = observed.new;
     let weight = new.weight.saturating_add(pace.step).min(new.capacity).min(100);
     let next = format!("{weight}% of the traffic is moved");
@@ -204,7 +204,7 @@ fn shift(pace: Pace, observed: &Observed, now: Duration) -> (Action, Reason) {
 
 /// The next step back, and why. Steps and intervals do not bind it: traffic moves at once to what the old version can
 /// carry now, and the old version grows as the new one shrinks, within the surge.
-fn back(pace: Pace, observed: &Observed) -> (Action, Reason) {
+fn back(pace: StepSchedule, observed: &Observed) -> (Action, Reason) {
     let Observed { old, new, .. } = *observed;
     if old.weight < old.capacity && (old.ready || planted!("a-rollback-trusts-capacity-that-is-not-ready")) {
         let what =
@@ -247,7 +247,7 @@ pub struct Moment {
 }
 
 /// The whole handover, if capacity is ready `start` after it is asked for; called off at a time, if there is one.
-pub fn rehearse(pace: Pace, start: Duration, called_off: Option<Duration>) -> Vec<Moment> {
+pub fn rehearse(pace: StepSchedule, start: Duration, called_off: Option<Duration>) -> Vec<Moment> {
     let mut observed = Observed::start();
     let (mut now, mut new_ready, mut old_ready) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
     let mut moments = Vec::new();
@@ -294,8 +294,8 @@ mod tests {
 
     const START: Duration = Duration::from_secs(30);
 
-    fn pace(surge: u32, step: u32, interval: u64) -> Pace {
-        Pace::new(surge, step, Duration::from_secs(interval)).unwrap()
+    fn pace(surge: u32, step: u32, interval: u64) -> StepSchedule {
+        StepSchedule::new(surge, step, Duration::from_secs(interval)).unwrap()
     }
 
     #[test]
@@ -461,7 +461,7 @@ mod tests {
     #[test]
     fn a_pace_that_could_never_end_is_none() {
         for (surge, step) in [(0, 5), (20, 0), (101, 5), (20, 101)] {
-            assert_eq!(Pace::new(surge, step, Duration::ZERO), None);
+            assert_eq!(StepSchedule::new(surge, step, Duration::ZERO), None);
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use planner::granted::{Action, Goal, Moment, Observed, Pace, Side, plan, rehearse};
+use planner::granted::{Action, Goal, Moment, Observed, Side, StepSchedule, plan, rehearse};
 use proptest::prelude::*;
 
 const START: Duration = Duration::from_secs(30);
@@ -19,13 +19,13 @@ enum Event {
     Ready(bool, bool),
     Pass(u64),
     Want(u8),
-    Pace(u32, u32),
+    StepSchedule(u32, u32),
 }
 
 /// What an adapter keeps in the API, and what is.
 #[derive(Clone, Debug)]
 struct World {
-    pace: Pace,
+    pace: StepSchedule,
     surge: u32,
     step: u32,
     observed: Observed,
@@ -44,7 +44,7 @@ const INTERVAL: Duration = Duration::from_secs(10);
 
 impl World {
     fn new((surge, step): (u32, u32)) -> Self {
-        let pace = Pace::new(surge, step, INTERVAL).expect("should be a pace");
+        let pace = StepSchedule::new(surge, step, INTERVAL).expect("should be a pace");
         let (observed, now) = (Observed::start(), Duration::ZERO);
         let promoted = Vec::new();
         Self { pace, surge, step, observed, old: 0, new: None, wanted: 0, now, started: 0, promoted }
@@ -134,8 +134,8 @@ impl World {
             Event::Ready(false, ready) => self.observed.old.ready = ready,
             Event::Pass(seconds) => self.now += Duration::from_secs(seconds),
             Event::Want(wanted) => self.wanted = wanted,
-            Event::Pace(surge, step) => {
-                let pace = Pace::new(surge, step, INTERVAL).expect("should be a pace");
+            Event::StepSchedule(surge, step) => {
+                let pace = StepSchedule::new(surge, step, INTERVAL).expect("should be a pace");
                 (self.pace, self.surge, self.step) = (pace, surge, step);
             }
         }
@@ -166,7 +166,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         4 => (any::<bool>(), prop::bool::weighted(0.8)).prop_map(|(new, ready)| Event::Ready(new, ready)),
         3 => (0..20_u64).prop_map(Event::Pass),
         1 => (0..4_u8).prop_map(Event::Want),
-        1 => (percent(), percent()).prop_map(|(surge, step)| Event::Pace(surge, step)),
+        1 => (percent(), percent()).prop_map(|(surge, step)| Event::StepSchedule(surge, step)),
     ];
     prop::collection::vec(event, 0..200)
 }
@@ -210,7 +210,7 @@ proptest! {
         moved_at in prop::option::of(Just(Duration::MAX)),
         goal in prop::sample::select(vec![Goal::New, Goal::Old, Goal::Another]),
     ) {
-        let pace = Pace::new(surge, step, INTERVAL).expect("should be a pace");
+        let pace = StepSchedule::new(surge, step, INTERVAL).expect("should be a pace");
         let (action, reason) = plan(pace, &Observed { old, new, moved_at }, goal, INTERVAL);
         prop_assert!(!reason.what.is_empty());
         if let Action::Move(percent) | Action::RaiseNew(percent) | Action::RaiseOld(percent) = action {
@@ -237,7 +237,7 @@ fn judge_replicas(of: u32, surge: u32, Moment { old, new, .. }: &Moment, context
 #[test]
 fn going_back_from_the_middle_of_each_example_ends_where_it_began_for_any_number_of_replicas() {
     for ((surge, step), of) in SEEDS.into_iter().flat_map(|seed| [1, 2, 3, 4, 7, 100].map(|of| (seed, of))) {
-        let pace = Pace::new(surge, step, INTERVAL).expect("should be a pace");
+        let pace = StepSchedule::new(surge, step, INTERVAL).expect("should be a pace");
         let whole = rehearse(pace, START, None);
         for middle in &whole {
             let context = format!("{surge}/{step}, {of} replicas, back at {:?}", middle.at);

@@ -65,12 +65,12 @@ fn the_first_version_is_promoted_only_when_it_serves() {
 fn what_does_not_fit_is_said() {
     let before = observed(vec![version(OLD, 4, 4)], Some(OLD), Weights::all(OLD));
     let (action, reason) = decide(&wanted(4, 1, 0), &before);
-    assert_eq!(action, Action::Ask(NEW, 1));
+    assert_eq!(action, Action::Scale(NEW, 1));
     assert_eq!(reason.what, "scaling the new version to 1 of 4 replicas: no more fit into the surge");
     let (action, reason) = decide(&wanted(4, 4, 0), &before);
     assert_eq!(
         (action, reason.what.as_str()),
-        (Action::Ask(NEW, 4), "scaling the new version to 4 replicas")
+        (Action::Scale(NEW, 4), "scaling the new version to 4 replicas")
     );
 }
 
@@ -79,7 +79,7 @@ fn lost_traffic_is_rescued_and_nothing_else_is() {
     let versions = vec![version(OLD, 2, 0), version(NEW, 1, 1)];
     let lost = observed(versions.clone(), Some(OLD), Weights::all(OLD));
     let (action, reason) = decide(&wanted(2, 1, 0), &lost);
-    assert_eq!((action, reason.code), (Action::Weigh(Weights::all(NEW), false), Code::Rescuing));
+    assert_eq!((action, reason.code), (Action::SetWeights(Weights::all(NEW), false), Code::Rescuing));
     let without_a_route = observed(versions, Some(OLD), Weights::default());
     assert_ne!(decide(&wanted(2, 1, 0), &without_a_route).1.code, Code::Rescuing);
     assert_ne!(decide(&wanted(0, 1, 0), &lost).1.code, Code::Rescuing, "nothing is to serve");
@@ -89,7 +89,7 @@ fn lost_traffic_is_rescued_and_nothing_else_is() {
 #[test]
 fn a_rollback_that_is_over_does_not_say_that_everything_is_as_wanted() {
     let mut back = observed(vec![version(OLD, 4, 4)], Some(OLD), Weights::all(OLD));
-    back.rollout.phase = Phase::Back;
+    back.rollout.phase = Phase::RollingBack;
     let (action, reason) = decide(&wanted(4, 1, 0), &back);
     assert_eq!((action, reason.code), (Action::Done, Code::RolledBack));
     assert!(!reason.what.contains("wanted"), "{reason}");
@@ -103,7 +103,7 @@ fn a_deadline_says_how_far_the_rollout_came() {
     let waits = observed(vec![version(OLD, 4, 4), version(NEW, 1, 0)], Some(OLD), Weights::all(OLD));
     let wanted = Wanted { progress_deadline: Some(Duration::from_secs(1)), ..wanted(4, 1, 0) };
     let (action, reason) = decide(&wanted, &waits);
-    assert_eq!((action, reason.code), (Action::Enter(Phase::Back), Code::ProgressDeadlineExceeded));
+    assert_eq!((action, reason.code), (Action::SetPhase(Phase::RollingBack), Code::ProgressDeadlineExceeded));
     assert_eq!(reason.what, "0 of 4 replicas ready, and no progress for 1 s");
 }
 

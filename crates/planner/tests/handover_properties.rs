@@ -153,7 +153,7 @@ proptest! {
         shares in (1..1_000_000_u32, 1..1_000_000_u32),
         settled in any::<bool>(),
         policy in policy(),
-        phase in prop::sample::select(vec![Phase::Forward, Phase::Paused, Phase::Back]),
+        phase in prop::sample::select(vec![Phase::Forward, Phase::Paused, Phase::RollingBack]),
         current in prop::option::of(1..4_u32),
         step in any::<u32>(),
     ) {
@@ -190,7 +190,7 @@ proptest! {
         };
         let (action, reason) = plan(&wanted, &observed, Duration::from_hours(1));
         prop_assert!(!reason.what.is_empty());
-        if let Action::Weigh(weights, _) = action {
+        if let Action::SetWeights(weights, _) = action {
             prop_assert!(weights.total() > 0);
             prop_assert!(weights.versions().all(|id| weights.of(id) <= 1_000_000));
         }

@@ -181,11 +181,11 @@ fn analysed(verdict: Verdict) -> (Action, Reason) {
 
 #[test]
 fn only_a_good_verdict_goes_on_and_a_bad_one_goes_back() {
-    assert_eq!(analysed(Verdict::Passed).0, Action::EnterStep(1));
+    assert_eq!(analysed(Verdict::Passed).0, Action::StartStep(1));
     let (action, reason) = analysed(Verdict::Open);
     assert_eq!((action, reason.code), (Action::Wait, Code::Analysing));
     let (action, reason) = analysed(Verdict::Failed);
-    assert_eq!((action, reason.code), (Action::Enter(Phase::Back), Code::CheckFailed));
+    assert_eq!((action, reason.code), (Action::SetPhase(Phase::RollingBack), Code::CheckFailed));
 }
 
 #[test]
@@ -217,9 +217,9 @@ fn a_rollout_that_stands_still_has_failed_at_its_deadline() {
         (Action::Wait, Code::WaitingForReady, Some(Duration::from_secs(150)))
     );
     let (action, reason) = plan(&wanted, &observed, Duration::from_secs(150));
-    assert_eq!((action, reason.code), (Action::Enter(Phase::Back), Code::ProgressDeadlineExceeded));
+    assert_eq!((action, reason.code), (Action::SetPhase(Phase::RollingBack), Code::ProgressDeadlineExceeded));
     wanted.on_failure = OnFailure::Pause;
-    assert_eq!(plan(&wanted, &observed, Duration::from_secs(150)).0, Action::Enter(Phase::Paused));
+    assert_eq!(plan(&wanted, &observed, Duration::from_secs(150)).0, Action::SetPhase(Phase::Paused));
 }
 
 #[test]
@@ -267,9 +267,9 @@ fn an_update_in_place_is_installed_awaited_promoted_and_reverted() {
     assert_eq!(in_place(Phase::Forward, 1, 3, recently), Action::Install(VersionId(2)));
     assert_eq!(in_place(Phase::Forward, 2, 1, recently), Action::Wait);
     assert_eq!(in_place(Phase::Forward, 2, 3, recently), Action::Promote(VersionId(2)));
-    assert_eq!(in_place(Phase::Forward, 2, 1, long_ago), Action::Enter(Phase::Back));
-    assert_eq!(in_place(Phase::Back, 2, 1, long_ago), Action::Install(VersionId(1)));
-    assert_eq!(in_place(Phase::Back, 1, 2, long_ago), Action::Wait);
-    assert_eq!(in_place(Phase::Back, 1, 3, long_ago), Action::Done);
+    assert_eq!(in_place(Phase::Forward, 2, 1, long_ago), Action::SetPhase(Phase::RollingBack));
+    assert_eq!(in_place(Phase::RollingBack, 2, 1, long_ago), Action::Install(VersionId(1)));
+    assert_eq!(in_place(Phase::RollingBack, 1, 2, long_ago), Action::Wait);
+    assert_eq!(in_place(Phase::RollingBack, 1, 3, long_ago), Action::Done);
     assert_eq!(in_place(Phase::Paused, 2, 1, recently), Action::Wait);
 }

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
 use planner::{
     Amount, Budget,
-    granted::{self, Pace},
+    granted::{self, StepSchedule},
     handover::{self, OnFailure, Policy, Step, VersionId, Wanted},
     sets::{self, Identity, SetSpec},
     units::Revision,
@@ -179,7 +179,7 @@ fn rehearsed() -> BTreeSet<String> {
             moments.into_iter().map(|moment| format!("sets: {}: {}", moment.reason.code, moment.reason)),
         );
     }
-    let pace = Pace::new(20, 10, Duration::from_secs(5)).unwrap();
+    let pace = StepSchedule::new(20, 10, Duration::from_secs(5)).unwrap();
     for back in [None, Some(Duration::from_secs(50))] {
         let moments = granted::rehearse(pace, START, back);
         sentences.extend(

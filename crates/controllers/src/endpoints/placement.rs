@@ -41,12 +41,12 @@ pub(super) enum Write {
 
 /// A wanted slice: an existing one, or a new one.
 #[derive(Debug)]
-struct Seats {
+struct SlicePlan {
     live: Option<Arc<EndpointSlice>>,
     endpoints: Vec<Endpoint>,
 }
 
-impl Seats {
+impl SlicePlan {
     fn room(&self) -> usize {
         MOST.saturating_sub(self.endpoints.len())
     }
@@ -114,15 +114,15 @@ fn holds(slice: &EndpointSlice, group: &Group) -> bool {
 }
 
 /// Gives every endpoint of a group a place in these slices, or in new ones. Says which of the slices are empty then.
-fn seat(group: &Group, slices: Vec<Arc<EndpointSlice>>) -> (Vec<Seats>, Vec<Arc<EndpointSlice>>) {
+fn seat(group: &Group, slices: Vec<Arc<EndpointSlice>>) -> (Vec<SlicePlan>, Vec<Arc<EndpointSlice>>) {
     let mut waiting: BTreeMap<_, _> =
         group.endpoints.iter().map(|endpoint| (pod_of(endpoint), endpoint.clone())).collect();
     let stay = |live: Arc<EndpointSlice>| {
         let endpoints =
             live.endpoints.iter().flatten().filter_map(|endpoint| waiting.remove(&pod_of(endpoint)));
-        Seats { endpoints: endpoints.collect(), live: Some(live) }
+        SlicePlan { endpoints: endpoints.collect(), live: Some(live) }
     };
-    let mut all: Vec<Seats> = slices.into_iter().map(stay).collect();
+    let mut all: Vec<SlicePlan> = slices.into_iter().map(stay).collect();
     // Those that are written anyway first, and the fuller ones of them, so that others become empty and go. Then the
     // one that has room for all who wait: as few writes as can be.
     all.sort_by_key(|seats| (!seats.differ(), Reverse(seats.endpoints.len())));
@@ -132,24 +132,24 @@ fn seat(group: &Group, slices: Vec<Arc<EndpointSlice>>) -> (Vec<Seats>, Vec<Arc<
         }
     }
     while !waiting.is_empty() {
-        let mut seats = Seats { live: None, endpoints: Vec::new() };
+        let mut seats = SlicePlan { live: None, endpoints: Vec::new() };
         fill(&mut seats, &mut waiting);
         all.push(seats);
     }
     for seats in &mut all {
         seats.endpoints.sort_by_cached_key(pod_of);
     }
-    let (mut used, empty): (Vec<Seats>, Vec<Seats>) =
+    let (mut used, empty): (Vec<SlicePlan>, Vec<SlicePlan>) =
         all.into_iter().partition(|seats| !seats.endpoints.is_empty());
     let mut empty = empty.into_iter().filter_map(|seats| seats.live);
     if used.is_empty() {
         // One stays, to say that there is none.
-        used.push(Seats { live: empty.next(), endpoints: Vec::new() });
+        used.push(SlicePlan { live: empty.next(), endpoints: Vec::new() });
     }
     (used, empty.collect())
 }
 
-fn fill(seats: &mut Seats, waiting: &mut BTreeMap<PodKey, Endpoint>) {
+fn fill(seats: &mut SlicePlan, waiting: &mut BTreeMap<PodKey, Endpoint>) {
     while seats.room() > 0
         && let Some((_, endpoint)) = waiting.pop_first()
     {

@@ -149,7 +149,7 @@ async fn of(client: &Client, namespace: &str, set: LeaderWorkerSet) -> Result<Ad
 }
 
 /// Whether another operator made a pod for this set, and it is not adopted: nothing is done for the set until it is.
-pub(super) fn is_anothers(set: &LeaderWorkerSet, pod: &Pod) -> bool {
+pub(super) fn has_other_owner(set: &LeaderWorkerSet, pod: &Pod) -> bool {
     let of_this_set = pod.labels().get(labels::SET_NAME) == set.metadata.name.as_ref();
     // Of an earlier set of this name: it goes by itself.
     let of_a_set = controller(pod).is_some_and(|owner| owner.kind == "LeaderWorkerSet");
@@ -259,13 +259,13 @@ mod tests {
     #[test]
     fn a_pod_is_anothers_until_it_is_taken_over() {
         let left = left();
-        assert!(is_anothers(&left.set, &left.pods[0]));
-        assert!(is_anothers(&left.set, &pod("x-0", &json!([]), (0, 0))));
-        assert!(!is_anothers(&left.set, &pod("x-0", &owned_by("LeaderWorkerSet", "x", "u"), (0, 0))));
+        assert!(has_other_owner(&left.set, &left.pods[0]));
+        assert!(has_other_owner(&left.set, &pod("x-0", &json!([]), (0, 0))));
+        assert!(!has_other_owner(&left.set, &pod("x-0", &owned_by("LeaderWorkerSet", "x", "u"), (0, 0))));
         // Of an earlier set of the same name.
-        assert!(!is_anothers(&left.set, &pod("x-0", &owned_by("LeaderWorkerSet", "x", "old"), (0, 0))));
+        assert!(!has_other_owner(&left.set, &pod("x-0", &owned_by("LeaderWorkerSet", "x", "old"), (0, 0))));
         let mut unplaced = pod("x-web", &json!([]), (0, 0));
         unplaced.labels_mut().remove(labels::GROUP_INDEX);
-        assert!(!is_anothers(&left.set, &unplaced));
+        assert!(!has_other_owner(&left.set, &unplaced));
     }
 }

@@ -55,7 +55,7 @@ impl Members {
 pub(super) fn observe(inputs: &Inputs<'_>, set: &Arc<LeaderWorkerSet>) -> Result<Found<Observed>, Error> {
     let key = Key::of(set.as_ref());
     let mut of_this_name = inputs.cache.named::<Pod>(&key.namespace, &format!("{}-", key.name));
-    if let Some(pod) = of_this_name.find(|pod| adopt::is_anothers(set, pod)) {
+    if let Some(pod) = of_this_name.find(|pod| adopt::has_other_owner(set, pod)) {
         return Ok(Found::NotAdopted(format!("pod {}", pod.name_any())));
     }
     let revisions = match Known::observe(inputs, set.as_ref(), revision::wanted)? {

@@ -171,10 +171,10 @@ fn set_progress(conditions: &mut Writer<'_>, tally: &Tally, set: &LeaderWorkerSe
         (&[progressing], &[available])
     };
     for (ty, reason, message) in so {
-        conditions.holds(*ty, reason, message);
+        conditions.set_true(*ty, reason, message);
     }
     for (ty, ..) in not_so {
-        conditions.holds_not(*ty, "", "");
+        conditions.set_false(*ty, "", "");
     }
 }
 

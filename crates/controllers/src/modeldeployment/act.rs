@@ -21,7 +21,7 @@ use crate::{
     pipeline::Executor,
     rehearsal::counted,
     runtime::{Error, Event, FIELD_MANAGER},
-    traffic::{self, Backend, Shares},
+    traffic::{self, Backend, BackendWeights},
 };
 
 type Exec<'a> = Executor<'a, ModelDeployment>;
@@ -31,14 +31,14 @@ type Exec<'a> = Executor<'a, ModelDeployment>;
 pub(super) async fn act(executor: &Exec<'_>, observed: &Observed, decision: &Decision) -> Result<(), Error> {
     let Decision { seen, action, .. } = decision;
     keep_children(executor, observed).await?;
-    let weights = if let Action::Weigh(weights, _) = action { weights } else { &seen.route };
-    let moves = matches!(action, Action::Weigh(..));
-    let entrances = keep_entrances(executor, observed, decision, weights).await;
+    let weights = if let Action::SetWeights(weights, _) = action { weights } else { &seen.route };
+    let moves = matches!(action, Action::SetWeights(..));
+    let traffic = keep_traffic(executor, observed, decision, weights).await;
     // Weights move only to what traffic can reach. Capacity does not depend on it.
-    let are_kept = if moves { entrances? } else { executor.defer(entrances.map(drop)).map(|()| true)? };
+    let are_kept = if moves { traffic? } else { executor.defer(traffic.map(drop)).map(|()| true)? };
     executor.defer(observed.traffic.forget(executor, &observed.reached).await)?;
     match action {
-        Action::Ask(id, replicas) => ask(executor, observed, *id, *replicas).await?,
+        Action::Scale(id, replicas) => ask(executor, observed, *id, *replicas).await?,
         Action::Retire(id) => retire(executor, observed, *id).await?,
         // Everything else is in the status.
         _ => {}
@@ -50,7 +50,7 @@ pub(super) async fn act(executor: &Exec<'_>, observed: &Observed, decision: &Dec
 }
 
 /// Keeps what traffic comes in by: first what routes refer to, then the routes. Returns whether they say the weights.
-async fn keep_entrances(
+async fn keep_traffic(
     executor: &Exec<'_>,
     observed: &Observed,
     decision: &Decision,
@@ -60,7 +60,7 @@ async fn keep_entrances(
     if weights.total() == 0 {
         return Ok(true);
     }
-    let (shares, moves) = (shares(observed, weights), matches!(decision.action, Action::Weigh(..)));
+    let (shares, moves) = (shares(observed, weights), matches!(decision.action, Action::SetWeights(..)));
     observed.traffic.keep_routes(executor, &observed.reached, &shares, moves).await
 }
 
@@ -126,17 +126,17 @@ fn changed(executor: &Exec<'_>, observed: &Observed, live: &LeaderWorkerSet) -> 
         return None;
     }
     let uid = live.uid().unwrap_or_default();
-    let compared = format!("{} {:?}", observed.blueprint.hash, live.metadata.generation);
+    let compared = format!("{} {:?}", observed.version_template.hash, live.metadata.generation);
     if executor.context().memory.is_settled(&uid, &compared) {
         return None;
     }
-    let (_, body) = observed.blueprint.child(&observed.deployment, 0, 0, "");
+    let (_, body) = observed.version_template.child(&observed.deployment, 0, 0, "");
     let wanted: LeaderWorkerSet = serde_json::from_value(body.clone()).ok()?;
     let same = leaderworkerset::is_same(live, &wanted).unwrap_or(true)
         && live.spec.startup_policy == wanted.spec.startup_policy
         && live.spec.rollout_strategy == wanted.spec.rollout_strategy;
     if same {
-        executor.context().memory.settle(&uid, compared);
+        executor.context().memory.remember_applied(&uid, compared);
         return None;
     }
     let live = serde_json::to_value(&live.spec).ok()?;
@@ -207,7 +207,7 @@ fn stable(
     }
     let found = |id: VersionId| seen.versions.iter().find(|version| version.id == id);
     let asked = match action {
-        Action::Ask(id, replicas) if *id == current => *replicas,
+        Action::Scale(id, replicas) if *id == current => *replicas,
         _ => found(current)?.asked,
     };
     let whole = asked >= observed.wanted.replicas || seen.versions.iter().all(|it| it.id == current);
@@ -230,7 +230,7 @@ async fn preview(executor: &Exec<'_>, observed: &Observed, decision: &Decision) 
     }
 }
 
-fn shares(observed: &Observed, weights: &Weights) -> Shares {
+fn shares(observed: &Observed, weights: &Weights) -> BackendWeights {
     weights.versions().filter_map(|id| Some((observed.service_of(id)?, weights.of(id)))).collect()
 }
 
@@ -242,7 +242,7 @@ async fn ask(executor: &Exec<'_>, observed: &Observed, id: VersionId, replicas: 
         return executor.change(set.as_ref(), json!({"spec": {"replicas": replicas}})).await;
     }
     let Version { number, name, .. } = version;
-    let (key, body) = observed.blueprint.child(&observed.deployment, 0, *number, name);
+    let (key, body) = observed.version_template.child(&observed.deployment, 0, *number, name);
     if executor.create::<LeaderWorkerSet>(&key, &body).await? {
         let note = format!("version {name} is created");
         executor.record(Event::normal("Create", "VersionCreated", note)).await;
@@ -268,7 +268,7 @@ async fn retire(executor: &Exec<'_>, observed: &Observed, id: VersionId) -> Resu
 /// What people are told of a decision that is carried out by writing it down.
 pub(super) fn decided(observed: &Observed, decision: &Decision) -> Option<Event> {
     let (reason, note) = match &decision.action {
-        Action::EnterStep(step) => ("StepEntered", format!("the rollout enters step {}", step + 1)),
+        Action::StartStep(step) => ("StepEntered", format!("the rollout enters step {}", step + 1)),
         Action::Promote(id) => ("Promoted", format!("version {} carries all traffic", name(observed, *id))),
         _ => return None,
     };
@@ -318,12 +318,12 @@ pub(super) fn ended(before: &ModelDeploymentStatus, after: &ModelDeploymentStatu
 /// What people are told of a decision when it is carried out.
 fn done(observed: &Observed, decision: &Decision) -> Option<Event> {
     let (reason, note) = match &decision.action {
-        Action::Ask(id, _) if observed.version(*id)?.set.is_none() => return None,
-        Action::Ask(id, replicas) => (
+        Action::Scale(id, _) if observed.version(*id)?.set.is_none() => return None,
+        Action::Scale(id, replicas) => (
             "Scaling",
             format!("version {} is scaled to {}", name(observed, *id), counted(*replicas, "replica")),
         ),
-        Action::Weigh(weights, _) => {
+        Action::SetWeights(weights, _) => {
             let share = |id| format!("{} {}%", name(observed, id), weights.shown_percent(id));
             let shares: Vec<String> = weights.versions().map(share).collect();
             ("TrafficMoved", format!("traffic: {}", shares.join(", ")))

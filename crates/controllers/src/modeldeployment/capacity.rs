@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use planner::{
     Budget, Reason,
-    admission::{self, Demand, Room},
+    admission::{self, Demand, FreeCapacity},
 };
 use serde_json::Value;
 
@@ -33,7 +33,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) struct Question {
     demand: Demand,
-    room: Room,
+    room: FreeCapacity,
     /// What one replica requests, as people write it.
     each: String,
 }
@@ -82,7 +82,7 @@ impl Question {
 pub(super) fn judge(observed: &Observed) -> Option<Judged> {
     let target = observed.target()?;
     let is_open = target.set.is_none() && observed.current() != Some(target.id);
-    let written = rollout::written(&observed.deployment, &observed.blueprint.hash);
+    let written = rollout::written(&observed.deployment, &observed.version_template.hash);
     let has_begun = written.is_some_and(|it| it.outcome != Some(Outcome::Refused));
     if !is_open || has_begun {
         return None;

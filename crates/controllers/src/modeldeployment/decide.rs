@@ -40,14 +40,14 @@ pub(crate) struct Decision {
 pub(super) fn decide(observed: &Observed, now: Time) -> Decision {
     let capacities: Vec<Capacity> =
         observed.versions.iter().filter_map(|version| capacity(observed, version, now)).collect();
-    let applied_at = observed.weighed.as_ref().and_then(|weighed| weighed.applied_at);
+    let applied_at = observed.route_weights.as_ref().and_then(|route_weights| route_weights.applied_at);
     let route = route(observed);
     let applied = applied_at.filter(|at| *at <= now).map(|_| route.clone());
     let capacity = capacity::judge(observed);
     // One that has not begun, or that was refused and is not any more, begins now.
     let rollout = observed.rollout.filter(|_| capacity.is_none()).unwrap_or_else(|| begun(now));
     let refused = capacity.as_ref().filter(|it| it.is_refused).and_then(|it| it.short.as_ref());
-    let phase = if refused.is_some() { Phase::Back } else { rollout.phase };
+    let phase = if refused.is_some() { Phase::RollingBack } else { rollout.phase };
     let rollout = Rollout { phase, ..rollout };
     let checks = judged(observed, &route, &rollout, now);
     let rollout = Rollout { verdict: verdict(observed, &checks, &rollout, now), ..rollout };
@@ -140,7 +140,8 @@ fn begun(now: Time) -> Rollout {
 }
 
 fn route(observed: &Observed) -> Weights {
-    let shares = observed.weighed.as_ref().map(|weighed| observed.by_version(&weighed.shares));
+    let shares =
+        observed.route_weights.as_ref().map(|route_weights| observed.by_version(&route_weights.shares));
     shares.unwrap_or_default().into_iter().collect()
 }
 
@@ -185,7 +186,7 @@ fn capacity(observed: &Observed, version: &Version, now: Time) -> Option<Capacit
 /// another owner: a version gets its first traffic when its own Service exists.
 fn has_a_way_in(observed: &Observed, version: &Version) -> bool {
     let name = observed.service_of(version.id).unwrap_or_default();
-    let mut routed = observed.weighed.iter().flat_map(|weighed| &weighed.shares);
+    let mut routed = observed.route_weights.iter().flat_map(|route_weights| &route_weights.shares);
     observed.traffic.gateway.is_none()
         || !observed.protections.gate
         || routed.any(|(service, weight)| *service == name && *weight > 0)

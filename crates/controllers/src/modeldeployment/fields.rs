@@ -53,7 +53,7 @@ const TESTS: &[&str] = &[
     include_str!("../../tests/modeldeployment/main.rs"),
     include_str!("../../tests/modeldeployment/capacity.rs"),
     include_str!("../../tests/modeldeployment/checks.rs"),
-    include_str!("../../tests/modeldeployment/entrances.rs"),
+    include_str!("../../tests/modeldeployment/traffic_ports.rs"),
     include_str!("../../tests/modeldeployment/outside_checks.rs"),
     include_str!("../../tests/modeldeployment/retained.rs"),
     include_str!("../../tests/modeldeployment/strategies.rs"),

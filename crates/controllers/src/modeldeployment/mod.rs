@@ -124,7 +124,7 @@ impl Controller for Deployments {
         checks::calls(&decision.checks)
     }
 
-    fn is_news(before: &ModelDeploymentStatus, after: &ModelDeploymentStatus) -> bool {
+    fn status_changed(before: &ModelDeploymentStatus, after: &ModelDeploymentStatus) -> bool {
         !status::say_the_same(before, after)
     }
 
@@ -153,7 +153,7 @@ impl Controller for Deployments {
     fn requeue(observed: &Observed, decision: &Decision, now: Time) -> Requeue {
         let Decision { action, reason, changes_at, is_behind, .. } = decision;
         // What was done is seen in the next pass; what was only written down needs one of its own.
-        let again = matches!(action, Action::EnterStep(_) | Action::Enter(_) | Action::Promote(_));
+        let again = matches!(action, Action::StartStep(_) | Action::SetPhase(_) | Action::Promote(_));
         // Where requests are counted, what users get is observed again as long as it moves.
         let counted = observed.is_counted && *action != Action::Done;
         let later = [*changes_at, reason.until].into_iter().flatten().filter(|at| *at > now).min();

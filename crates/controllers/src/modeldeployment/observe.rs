@@ -16,7 +16,7 @@ use planner::{
 use super::{
     capacity::{self, Question},
     checks, rollout, scaling,
-    version::{self, Blueprint, service_name},
+    version::{self, VersionTemplate, service_name},
     wanted::{NOT_SERVED_IN_PLACE, NOT_SERVED_ROLES, settle, traffic, wanted},
 };
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
     request::Request,
     runtime::{Error, Key},
     settled_at,
-    traffic::{self, Shares, Traffic, Weighed},
+    traffic::{self, BackendWeights, RouteWeights, Traffic},
     units,
 };
 
@@ -33,14 +33,14 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Observed {
     pub(super) deployment: Arc<ModelDeployment>,
-    pub(super) blueprint: Blueprint,
+    pub(super) version_template: VersionTemplate,
     pub(super) versions: Vec<Version>,
     pub(super) wanted: Wanted,
     /// How traffic should reach it, and what there is of that.
     pub(super) traffic: Traffic,
     pub(super) reached: traffic::Observed,
     /// What routes say, by the Services of versions; nothing where there is no route.
-    pub(super) weighed: Option<Weighed>,
+    pub(super) route_weights: Option<RouteWeights>,
     /// Where the rollout to the wanted version is, as it was written.
     pub(super) rollout: Option<Rollout>,
     /// How the checks of that rollout stood.
@@ -118,7 +118,7 @@ impl Observed {
     /// The version beside the target that has ready replicas and most of the traffic: a status that another client
     /// erased must not make the replicas that serve look like replicas that are left over.
     fn serving(&self) -> Option<VersionId> {
-        let weights = self.by_version(&self.weighed.as_ref()?.shares);
+        let weights = self.by_version(&self.route_weights.as_ref()?.shares);
         let weight = |id| weights.iter().find(|(of, _)| *of == id).map_or(0, |(_, weight)| *weight);
         let serves = |version: &&Version| {
             version.id != self.wanted.target && version.set.is_some() && version.ready > 0
@@ -128,7 +128,7 @@ impl Observed {
     }
 
     /// Weights of Services as weights of versions.
-    pub(super) fn by_version(&self, shares: &Shares) -> Vec<(VersionId, u32)> {
+    pub(super) fn by_version(&self, shares: &BackendWeights) -> Vec<(VersionId, u32)> {
         let id = |service: &str| {
             let ids = self.versions.iter().map(|version| version.id);
             ids.into_iter().find(|id| self.service_of(*id).as_deref() == Some(service))
@@ -144,11 +144,12 @@ pub(super) fn observe(
     let uid = deployment.uid().unwrap_or_default();
     let sets = inputs.cache.owned_by::<LeaderWorkerSet>(&uid);
     let sets: Vec<_> = sets.filter_map(|set| Some((hash(deployment, set)?, set.as_ref()))).collect();
-    let Some(blueprint) = version::known_blueprint(deployment, sets.iter().cloned()) else {
+    let Some(version_template) = version::known_blueprint(deployment, sets.iter().cloned()) else {
         return Ok(Found::NotServed(NOT_SERVED_ROLES));
     };
-    let versions = versions(inputs, deployment, &blueprint);
-    let target = versions.iter().find(|version| version.hash == blueprint.hash).map(|version| version.id);
+    let versions = versions(inputs, deployment, &version_template);
+    let target =
+        versions.iter().find(|version| version.hash == version_template.hash).map(|version| version.id);
     let Some(wanted) = target.and_then(|target| wanted(&deployment.spec, target)) else {
         return Ok(Found::NotServed(NOT_SERVED_IN_PLACE));
     };
@@ -157,15 +158,16 @@ pub(super) fn observe(
     let traffic = traffic(deployment, inputs.protections);
     let mut observed = Observed {
         pending: scaling::pending(inputs.cache, deployment, &versions)?,
-        weighed: weighed(inputs, deployment, &traffic, &reached),
-        rollout: rollout::written(deployment, &blueprint.hash).map(|it| rollout::read(it, inputs.times)),
+        route_weights: route_weights(inputs, deployment, &traffic, &reached),
+        rollout: rollout::written(deployment, &version_template.hash)
+            .map(|it| rollout::read(it, inputs.times)),
         request: inputs.request.cloned(),
-        checks: rollout::written(deployment, &blueprint.hash)
+        checks: rollout::written(deployment, &version_template.hash)
             .map(|it| checks::written(it, inputs.times))
             .unwrap_or_default(),
         capacity: None,
         retained: rollout::retained(deployment, &versions, &wanted, inputs.times),
-        blueprint,
+        version_template,
         versions,
         wanted,
         traffic,
@@ -181,28 +183,32 @@ pub(super) fn observe(
 }
 
 /// What routes say; without routes, what the stable Service says.
-fn weighed(
+fn route_weights(
     inputs: &Inputs<'_>,
     deployment: &ModelDeployment,
     traffic: &Traffic,
     reached: &traffic::Observed,
-) -> Option<Weighed> {
+) -> Option<RouteWeights> {
     if traffic.gateway.is_some() {
-        return reached.weighed(inputs, traffic);
+        return reached.route_weights(inputs, traffic);
     }
     let stable = reached.service(&deployment.name_any());
     let text = stable.and_then(|service| service.annotations().get(labels::WEIGHTS));
     let shares = text.map(|text| traffic::from_text(text)).unwrap_or_default();
-    Some(Weighed { shares, applied_at: Some(Time::ZERO) })
+    Some(RouteWeights { shares, applied_at: Some(Time::ZERO) })
 }
 
 /// The versions that exist, and the one that is wanted.
-fn versions(inputs: &Inputs<'_>, deployment: &ModelDeployment, blueprint: &Blueprint) -> Vec<Version> {
+fn versions(
+    inputs: &Inputs<'_>,
+    deployment: &ModelDeployment,
+    version_template: &VersionTemplate,
+) -> Vec<Version> {
     let sets = inputs.cache.owned_by::<LeaderWorkerSet>(&deployment.uid().unwrap_or_default());
     let mut versions: Vec<Version> = sets.filter_map(|set| existing(inputs, deployment, set)).collect();
     versions.sort_by(|one, other| (one.number, &one.hash).cmp(&(other.number, &other.hash)));
-    if versions.iter().all(|version| version.hash != blueprint.hash) {
-        versions.push(unborn(deployment, blueprint, &versions));
+    if versions.iter().all(|version| version.hash != version_template.hash) {
+        versions.push(unborn(deployment, version_template, &versions));
     }
     for (place, version) in (1..).zip(&mut versions) {
         version.id = VersionId(place);
@@ -278,26 +284,26 @@ fn leader_settled_at(inputs: &Inputs<'_>, deployment: &ModelDeployment, pod: &Po
 }
 
 /// The number of a version that does not exist: the one that its rollout has given it, or the next.
-fn number(deployment: &ModelDeployment, blueprint: &Blueprint, others: &[Version]) -> i64 {
+fn number(deployment: &ModelDeployment, version_template: &VersionTemplate, others: &[Version]) -> i64 {
     let status = deployment.status.as_ref();
     let rollout = status.and_then(|status| status.rollout.as_ref());
-    let given = rollout.filter(|rollout| rollout.to == blueprint.hash).map(|rollout| rollout.revision);
+    let given = rollout.filter(|rollout| rollout.to == version_template.hash).map(|rollout| rollout.revision);
     let latest = status.map_or(0, |status| status.latest_revision);
     let next = others.iter().map(|version| version.number).fold(latest, i64::max) + 1;
     given.filter(|given| *given > 0 && others.iter().all(|it| it.number != *given)).unwrap_or(next)
 }
 
 /// The version that is wanted and does not exist yet.
-fn unborn(deployment: &ModelDeployment, blueprint: &Blueprint, others: &[Version]) -> Version {
-    let number = number(deployment, blueprint, others);
+fn unborn(deployment: &ModelDeployment, version_template: &VersionTemplate, others: &[Version]) -> Version {
+    let number = number(deployment, version_template, others);
     let name = deployment.spec.version.clone().unwrap_or_else(|| format!("r{number}"));
     let taken = others.iter().any(|version| version.name == name);
-    let name = if taken { format!("{name}-{}", blueprint.hash) } else { name };
+    let name = if taken { format!("{name}-{}", version_template.hash) } else { name };
     Version {
         id: VersionId(0),
         name,
         number,
-        hash: blueprint.hash.clone(),
+        hash: version_template.hash.clone(),
         set: None,
         pods: Vec::new(),
         live: 0,

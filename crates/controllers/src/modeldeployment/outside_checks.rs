@@ -184,36 +184,36 @@ fn encoded(text: &str) -> String {
 
 /// What an answer says of a version.
 #[derive(Debug, PartialEq)]
-enum Says {
+enum CheckOutcome {
     Good(String),
     Bad(String),
     Nothing(String),
 }
 
-fn says(what: &What, result: &Result<Value, String>) -> Says {
+fn says(what: &What, result: &Result<Value, String>) -> CheckOutcome {
     match (what, result) {
-        (What::Probe(_), Ok(_)) => Says::Good("it answered as it should".to_owned()),
-        (What::Probe(_), Err(why)) => Says::Bad(why.clone()),
+        (What::Probe(_), Ok(_)) => CheckOutcome::Good("it answered as it should".to_owned()),
+        (What::Probe(_), Err(why)) => CheckOutcome::Bad(why.clone()),
         (What::Check(check), Ok(answer)) if check.http.is_some() => says_http(answer),
         (What::Check(check), Err(why)) if check.http.is_some() && outside::is_answer(why) => {
-            Says::Bad(why.clone())
+            CheckOutcome::Bad(why.clone())
         }
-        (What::Check(_), Err(why)) => Says::Nothing(why.clone()),
+        (What::Check(_), Err(why)) => CheckOutcome::Nothing(why.clone()),
         (What::Check(check), Ok(answer)) => says_query(check, answer),
     }
 }
 
-fn says_http(answer: &Value) -> Says {
+fn says_http(answer: &Value) -> CheckOutcome {
     let told = answer["message"].as_str().map(|text| format!(": {text}")).unwrap_or_default();
     match answer["ok"].as_bool() {
-        Some(true) => Says::Good(format!("it answered ok{told}")),
-        Some(false) => Says::Bad(format!("it answered not ok{told}")),
-        None => Says::Bad("its answer has no field ok".to_owned()),
+        Some(true) => CheckOutcome::Good(format!("it answered ok{told}")),
+        Some(false) => CheckOutcome::Bad(format!("it answered not ok{told}")),
+        None => CheckOutcome::Bad("its answer has no field ok".to_owned()),
     }
 }
 
 /// Every value of the answer must be within the bounds.
-fn says_query(check: &Check, answer: &Value) -> Says {
+fn says_query(check: &Check, answer: &Value) -> CheckOutcome {
     let result = &answer["data"]["result"];
     let text = |sample: &Value| sample[1].as_str().map(ToOwned::to_owned);
     let samples: Option<Vec<String>> = match answer["data"]["resultType"].as_str() {
@@ -224,7 +224,7 @@ fn says_query(check: &Check, answer: &Value) -> Says {
     let values: Vec<f64> =
         samples.iter().filter_map(|text| text.parse().ok()).filter(|value: &f64| !value.is_nan()).collect();
     if values.is_empty() || values.len() < samples.len() {
-        return Says::Nothing("the query has no value".to_owned());
+        return CheckOutcome::Nothing("the query has no value".to_owned());
     }
     let bound = |bound: &Option<Decimal>| bound.as_ref().and_then(Decimal::millis).map(number);
     let beyond = values.iter().find_map(|value| match (bound(&check.max), bound(&check.min)) {
@@ -233,8 +233,8 @@ fn says_query(check: &Check, answer: &Value) -> Says {
         _ => None,
     });
     match beyond {
-        Some(beyond) => Says::Bad(beyond),
-        None => Says::Good(samples.join(", ")),
+        Some(beyond) => CheckOutcome::Bad(beyond),
+        None => CheckOutcome::Good(samples.join(", ")),
     }
 }
 
@@ -280,9 +280,9 @@ fn judged(asked: &Asked, answer: &Answer) -> (Standing, String) {
     };
     let before = Standing { since: asked.at, judged: Some((asked.at, Answers::default())), ..asked.standing };
     let (is_good, message) = match says(&asked.what, &answer.result) {
-        Says::Good(message) => (true, message),
-        Says::Bad(message) => (false, message),
-        Says::Nothing(why) => match no_data {
+        CheckOutcome::Good(message) => (true, message),
+        CheckOutcome::Bad(message) => (false, message),
+        CheckOutcome::Nothing(why) => match no_data {
             NoData::Wait => {
                 let open = Standing { verdict: Verdict::Open, ..before };
                 return (open, format!("nothing to judge: {why}; it is asked again"));
@@ -327,27 +327,30 @@ mod tests {
     #[test]
     fn every_value_of_a_query_is_within_its_bounds() {
         let most = query(&json!({"max": "500m"}));
-        assert_eq!(says(&most, &Ok(vector(&["0.2", "0.5"]))), Says::Good("0.2, 0.5".to_owned()));
-        assert_eq!(says(&most, &Ok(vector(&["0.2", "0.51"]))), Says::Bad("0.51 is more than 0.5".to_owned()));
+        assert_eq!(says(&most, &Ok(vector(&["0.2", "0.5"]))), CheckOutcome::Good("0.2, 0.5".to_owned()));
+        assert_eq!(
+            says(&most, &Ok(vector(&["0.2", "0.51"]))),
+            CheckOutcome::Bad("0.51 is more than 0.5".to_owned())
+        );
         let least = query(&json!({"min": 2}));
-        assert_eq!(says(&least, &Ok(vector(&["1e0"]))), Says::Bad("1 is less than 2".to_owned()));
+        assert_eq!(says(&least, &Ok(vector(&["1e0"]))), CheckOutcome::Bad("1 is less than 2".to_owned()));
         let scalar = Ok(json!({"data": {"resultType": "scalar", "result": [1.5, "3"]}}));
-        assert_eq!(says(&least, &scalar), Says::Good("3".to_owned()));
+        assert_eq!(says(&least, &scalar), CheckOutcome::Good("3".to_owned()));
         for nothing in [Ok(vector(&[])), Ok(vector(&["NaN"])), Err("refused".to_owned()), Ok(json!({}))] {
-            assert!(matches!(says(&least, &nothing), Says::Nothing(_)), "{nothing:?}");
+            assert!(matches!(says(&least, &nothing), CheckOutcome::Nothing(_)), "{nothing:?}");
         }
     }
 
     #[test]
     fn a_check_by_http_says_ok_in_its_answer() {
         let http = check(&json!({"http": {"url": "http://x"}}));
-        assert_eq!(says(&http, &Ok(json!({"ok": true}))), Says::Good("it answered ok".to_owned()));
+        assert_eq!(says(&http, &Ok(json!({"ok": true}))), CheckOutcome::Good("it answered ok".to_owned()));
         let bad = json!({"ok": false, "message": "two of ten"});
-        assert_eq!(says(&http, &Ok(bad)), Says::Bad("it answered not ok: two of ten".to_owned()));
-        assert!(matches!(says(&http, &Ok(json!("yes"))), Says::Bad(_)));
+        assert_eq!(says(&http, &Ok(bad)), CheckOutcome::Bad("it answered not ok: two of ten".to_owned()));
+        assert!(matches!(says(&http, &Ok(json!("yes"))), CheckOutcome::Bad(_)));
         let refused = "it answered 500 Internal Server Error: no".to_owned();
-        assert_eq!(says(&http, &Err(refused.clone())), Says::Bad(refused));
-        assert!(matches!(says(&http, &Err("connection refused".to_owned())), Says::Nothing(_)));
+        assert_eq!(says(&http, &Err(refused.clone())), CheckOutcome::Bad(refused));
+        assert!(matches!(says(&http, &Err("connection refused".to_owned())), CheckOutcome::Nothing(_)));
     }
 
     #[test]

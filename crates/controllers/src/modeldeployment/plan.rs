@@ -24,7 +24,7 @@ pub(super) fn plan(
 ) -> Result<Rehearsal, NoPlan> {
     let new: ModelDeployment = typed(manifest)?;
     let old: Option<ModelDeployment> = old.map(typed).transpose()?;
-    if version::blueprint(&new).is_none() {
+    if version::version_template(&new).is_none() {
         return Err(NoPlan::NotServed(NOT_SERVED_ROLES));
     }
     let Some(wanted) = wanted(&new.spec, VersionId(2)) else {
@@ -126,7 +126,7 @@ mod tests {
     impl Acts for Deployments {
         /// The set of the version that was asked for.
         fn exists(before: &Observed, cache: Cache) -> Cache {
-            let (_, mut set) = before.blueprint.child(&before.deployment, 1, 1, "v1");
+            let (_, mut set) = before.version_template.child(&before.deployment, 1, 1, "v1");
             set["metadata"]["uid"] = json!("set");
             cache.and([LeaderWorkerSet::deserialize(set).unwrap()])
         }

@@ -46,7 +46,7 @@ pub(super) fn read(written: &Rollout, times: &Times) -> handover::Rollout {
     handover::Rollout {
         phase: match written.direction {
             Direction::Forward => Phase::Forward,
-            Direction::Back => Phase::Back,
+            Direction::Back => Phase::RollingBack,
             Direction::Paused => Phase::Paused,
         },
         step: count(written.step),
@@ -84,7 +84,7 @@ pub(super) fn after(
     let deployment = &observed.deployment;
     let before = deployment.status.clone().unwrap_or_default();
     let mut history = before.history;
-    let goes_on = written(deployment, &observed.blueprint.hash).is_some();
+    let goes_on = written(deployment, &observed.version_template.hash).is_some();
     let is_back_home = seen.current == Some(observed.wanted.target);
     let is_retried = decision.verb.as_ref().is_some_and(|verb| verb.verb == verbs::RETRY);
     let mut rollout = match before.rollout {
@@ -178,12 +178,16 @@ fn begin(observed: &Observed, now: Time) -> Rollout {
     let from = observed.current().and_then(|id| observed.version(id));
     let micro = MicroTime(timestamp(now));
     Rollout {
-        id: format!("{}-{}", observed.blueprint.hash, deployment.metadata.generation.unwrap_or_default()),
+        id: format!(
+            "{}-{}",
+            observed.version_template.hash,
+            deployment.metadata.generation.unwrap_or_default()
+        ),
         strategy: deployment.spec.strategy.ty,
         from: from.map(|version| version.hash.clone()),
         from_name: from.map(|version| version.name.clone()),
         to_name: observed.target().map(|version| version.name.clone()),
-        to: observed.blueprint.hash.clone(),
+        to: observed.version_template.hash.clone(),
         revision: observed.target().map_or(0, |version| version.number),
         direction: Direction::Forward,
         step: 0,
@@ -242,7 +246,7 @@ fn failed(
     decision: &Decision,
     now: Time,
 ) -> Option<(String, String)> {
-    if let Action::Enter(Phase::Back | Phase::Paused) = decision.action {
+    if let Action::SetPhase(Phase::RollingBack | Phase::Paused) = decision.action {
         let told = (decision.reason.code.to_string(), decision.reason.what.clone());
         return decision.verb.is_none().then_some(told);
     }
@@ -312,16 +316,16 @@ fn advance(rollout: &mut Rollout, observed: &Observed, decision: &Decision, now:
     let micro = || MicroTime(timestamp(now));
     let before = rollout.direction;
     match &decision.action {
-        Action::Weigh(_, true) => rollout.moved_at = Some(micro()),
-        Action::EnterStep(step) => {
+        Action::SetWeights(_, true) => rollout.moved_at = Some(micro()),
+        Action::StartStep(step) => {
             rollout.step = int(*step);
             rollout.step_since = micro();
         }
-        Action::Enter(phase) => {
+        Action::SetPhase(phase) => {
             rollout.direction = match phase {
                 Phase::Forward => Direction::Forward,
                 Phase::Paused => Direction::Paused,
-                Phase::Back => Direction::Back,
+                Phase::RollingBack => Direction::Back,
             };
         }
         _ => {}

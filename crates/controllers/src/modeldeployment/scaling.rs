@@ -66,7 +66,7 @@ fn stale(key: Key) -> Error {
 
 /// The request that a decision makes, as the status names it. A version that is to be made is not scaled yet.
 pub(super) fn request(observed: &Observed, action: &Action) -> Option<LastScale> {
-    let Action::Ask(id, replicas) = action else { return None };
+    let Action::Scale(id, replicas) = action else { return None };
     let version = observed.version(*id)?;
     let set = version.set.as_ref()?;
     Some(LastScale {
@@ -86,7 +86,7 @@ pub(super) async fn withdraw<K: Watched>(
     match decision.action {
         Action::Wait | Action::Done => return Ok(()),
         // Made for the same resourceVersion: only one of both changes the set.
-        Action::Ask(asked, _) if asked == id => return Ok(()),
+        Action::Scale(asked, _) if asked == id => return Ok(()),
         _ => {}
     }
     let Some(set) = observed.version(id).and_then(|version| version.set.as_ref()) else { return Ok(()) };
@@ -120,14 +120,14 @@ mod tests {
             }))
             .unwrap()
         };
-        let version = version::blueprint(&deployment(Value::Null)).unwrap().hash;
+        let version = version::version_template(&deployment(Value::Null)).unwrap().hash;
         let last = json!({"version": version, "replicas": 2, "resourceVersion": "10"});
         Arc::new(deployment(json!({"lastScale": last})))
     }
 
     /// The set of its version at a version.
     fn set(deployment: &ModelDeployment, at: u64) -> LeaderWorkerSet {
-        let (_, mut body) = version::blueprint(deployment).unwrap().child(deployment, 1, 1, "r1");
+        let (_, mut body) = version::version_template(deployment).unwrap().child(deployment, 1, 1, "r1");
         body["metadata"]["resourceVersion"] = at.to_string().into();
         serde_json::from_value(body).unwrap()
     }

@@ -111,7 +111,7 @@ fn message(rollout: &Rollout, action: &Action, reason: &Reason, current: Option<
         (Direction::Forward, _) => {
             format!("there is no version to go back to, and it is tried on: {}", sentence(reason))
         }
-        (_, Action::Enter(_)) => format!("rolling back to {current}"),
+        (_, Action::SetPhase(_)) => format!("rolling back to {current}"),
         _ => format!("rolling back to {current}: {}", sentence(reason)),
     };
     let room = MESSAGE.saturating_sub(next.chars().count() + 2);
@@ -247,7 +247,7 @@ fn set_conditions(status: &mut ModelDeploymentStatus, deployment: &ModelDeployme
     ];
     let mut conditions = Writer::new(&mut status.conditions, status.observed_generation, now);
     for (ty, is, reason, message) in said {
-        if is { conditions.holds(ty, reason, message) } else { conditions.holds_not(ty, reason, message) }
+        if is { conditions.set_true(ty, reason, message) } else { conditions.set_false(ty, reason, message) }
     }
     let ignored = not_acted_on(&deployment.spec).join("; ");
     let ignored = (!ignored.is_empty()).then_some(ignored.as_str());

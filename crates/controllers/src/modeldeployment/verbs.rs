@@ -68,29 +68,39 @@ fn verb(observed: &Observed, seen: &handover::Observed, request: &Request) -> Op
     Some(match request.verb.as_str() {
         PROMOTE => match handover::promoted(&observed.wanted, seen).filter(|_| is_under_way) {
             Some(step) if phase == Phase::Forward => {
-                does(Action::EnterStep(step), Code::PromotedByHand, format!("version {name} is promoted"))
+                does(Action::StartStep(step), Code::PromotedByHand, format!("version {name} is promoted"))
             }
             _ => Err(format!("no step waits for a promotion: {}", state(observed))),
         },
         ABORT if !is_under_way => Err(format!("no rollout is under way: {}", state(observed))),
-        ABORT if phase == Phase::Back => Ok((None, format!("version {name} is being taken back already"))),
+        ABORT if phase == Phase::RollingBack => {
+            Ok((None, format!("version {name} is being taken back already")))
+        }
         ABORT if seen.current.is_none() => {
             Err(format!("version {name} is the first one: there is none to go back to"))
         }
-        ABORT => does(Action::Enter(Phase::Back), Code::Aborted, format!("the rollout of {name} is aborted")),
+        ABORT => does(
+            Action::SetPhase(Phase::RollingBack),
+            Code::Aborted,
+            format!("the rollout of {name} is aborted"),
+        ),
         RETRY if is_refused(observed) => Err(format!("retry changes nothing: {}", state(observed))),
         RETRY if phase == Phase::Forward || seen.current == Some(observed.wanted.target) => {
             Err(format!("no rollout failed or was aborted: {}", state(observed)))
         }
-        RETRY => {
-            does(Action::Enter(Phase::Forward), Code::Started, format!("the rollout of {name} begins anew"))
-        }
+        RETRY => does(
+            Action::SetPhase(Phase::Forward),
+            Code::Started,
+            format!("the rollout of {name} begins anew"),
+        ),
         PAUSE if !is_under_way || phase != Phase::Forward => {
             Err(format!("no rollout moves forward: {}", state(observed)))
         }
-        PAUSE => does(Action::Enter(Phase::Paused), Code::Paused, format!("the rollout of {name} is paused")),
+        PAUSE => {
+            does(Action::SetPhase(Phase::Paused), Code::Paused, format!("the rollout of {name} is paused"))
+        }
         _ if phase != Phase::Paused => Err(format!("the rollout is not paused: {}", state(observed))),
-        _ => does(Action::Enter(Phase::Forward), Code::Started, format!("the rollout of {name} goes on")),
+        _ => does(Action::SetPhase(Phase::Forward), Code::Started, format!("the rollout of {name} goes on")),
     })
 }
 
@@ -102,12 +112,12 @@ fn is_carried_out(observed: &Observed, request: &Request) -> bool {
 }
 
 fn is_over(observed: &Observed) -> bool {
-    let rollout = rollout::written(&observed.deployment, &observed.blueprint.hash);
+    let rollout = rollout::written(&observed.deployment, &observed.version_template.hash);
     rollout.is_some_and(|it| it.outcome.is_some() && it.direction != Direction::Forward)
 }
 
 fn is_refused(observed: &Observed) -> bool {
-    let rollout = rollout::written(&observed.deployment, &observed.blueprint.hash);
+    let rollout = rollout::written(&observed.deployment, &observed.version_template.hash);
     rollout.is_some_and(rollout::is_refused)
 }
 

@@ -11,7 +11,7 @@ use crate::{digest::digest, labels, leaderworkerset, owner, runtime::Key};
 
 /// What a version is made from.
 #[derive(Clone, Debug)]
-pub(super) struct Blueprint {
+pub(super) struct VersionTemplate {
     /// The digest of it, and the version's label.
     pub(super) hash: String,
     /// The spec of its child, but for the number of units.
@@ -19,8 +19,8 @@ pub(super) struct Blueprint {
 }
 
 /// The version that a deployment asks for; nothing for a workload that is not served yet.
-pub(super) fn blueprint(deployment: &ModelDeployment) -> Option<Blueprint> {
-    blueprint_as(deployment, None)
+pub(super) fn version_template(deployment: &ModelDeployment) -> Option<VersionTemplate> {
+    version_template_as(deployment, None)
 }
 
 /// The version that a deployment asks for, under the hash of one of these sets where that set has the same in other words,
@@ -28,31 +28,32 @@ pub(super) fn blueprint(deployment: &ModelDeployment) -> Option<Blueprint> {
 pub(super) fn known_blueprint<'a>(
     deployment: &ModelDeployment,
     sets: impl Iterator<Item = (String, &'a LeaderWorkerSet)> + Clone,
-) -> Option<Blueprint> {
-    let blueprint = blueprint(deployment)?;
-    if sets.clone().any(|(hash, _)| hash == blueprint.hash) {
-        return Some(blueprint);
+) -> Option<VersionTemplate> {
+    let version_template = version_template(deployment)?;
+    if sets.clone().any(|(hash, _)| hash == version_template.hash) {
+        return Some(version_template);
     }
     let same = sets.filter_map(|(hash, set)| {
-        let blueprint = blueprint_as(deployment, Some(&hash))?;
-        blueprint.means(deployment, set).then_some(blueprint)
+        let version_template = version_template_as(deployment, Some(&hash))?;
+        version_template.means(deployment, set).then_some(version_template)
     });
-    Some(same.last().unwrap_or(blueprint))
+    Some(same.last().unwrap_or(version_template))
 }
 
 /// Whether two states of a deployment ask for one version, in whatever words.
 pub(super) fn is_one(before: &ModelDeployment, after: &ModelDeployment) -> bool {
-    let child = |blueprint: Blueprint| {
-        let set = serde_json::from_value::<LeaderWorkerSet>(blueprint.child(before, 0, 0, "").1).ok()?;
-        Some((blueprint.hash, set))
+    let child = |version_template: VersionTemplate| {
+        let set =
+            serde_json::from_value::<LeaderWorkerSet>(version_template.child(before, 0, 0, "").1).ok()?;
+        Some((version_template.hash, set))
     };
-    blueprint(before).and_then(child).is_some_and(|(hash, set)| {
+    version_template(before).and_then(child).is_some_and(|(hash, set)| {
         let sets = std::iter::once((hash.clone(), &set));
         known_blueprint(after, sets).is_some_and(|known| known.hash == hash)
     })
 }
 
-fn blueprint_as(deployment: &ModelDeployment, hash: Option<&str>) -> Option<Blueprint> {
+fn version_template_as(deployment: &ModelDeployment, hash: Option<&str>) -> Option<VersionTemplate> {
     let workload = &deployment.spec.workload;
     let mut template = match workload.ty {
         WorkloadType::Pod => json!({
@@ -101,10 +102,10 @@ fn blueprint_as(deployment: &ModelDeployment, hash: Option<&str>) -> Option<Blue
     });
     let spec =
         json!({"leaderWorkerTemplate": template, "startupPolicy": startup, "rolloutStrategy": rollout});
-    Some(Blueprint { hash, spec })
+    Some(VersionTemplate { hash, spec })
 }
 
-impl Blueprint {
+impl VersionTemplate {
     /// Whether a set has what the version is made from, in whatever words.
     pub(super) fn means(&self, deployment: &ModelDeployment, set: &LeaderWorkerSet) -> bool {
         let (_, body) = self.child(deployment, 0, 0, "");
@@ -244,7 +245,7 @@ mod tests {
     #[test]
     fn variables_are_laid_over_the_containers_that_they_name() {
         let env = json!([{"name": "X", "value": "1"}, {"name": "Y", "value": "2", "containers": ["b"]}]);
-        let spec = blueprint(&deployment(&env, None)).unwrap().spec;
+        let spec = version_template(&deployment(&env, None)).unwrap().spec;
         let pod = &spec["leaderWorkerTemplate"]["workerTemplate"]["spec"];
         assert_eq!(pod["containers"][0]["env"], json!([{"name": "X", "value": "1"}]));
         assert_eq!(
@@ -264,7 +265,7 @@ mod tests {
             "startupPolicy": "LeaderReady",
         }}))
         .unwrap();
-        let spec = blueprint(&group).unwrap().spec;
+        let spec = version_template(&group).unwrap().spec;
         let unit = &spec["leaderWorkerTemplate"];
         let image = |template: &str| unit[template]["spec"]["containers"][0]["image"].clone();
         assert_eq!((&unit["size"], &spec["startupPolicy"]), (&json!(3), &json!("LeaderReady")));
@@ -273,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_version_is_what_runs_and_nothing_else() {
-        let hash = |env: Value, version| blueprint(&deployment(&env, version)).unwrap().hash;
+        let hash = |env: Value, version| version_template(&deployment(&env, version)).unwrap().hash;
         assert_ne!(hash(json!([]), None), hash(json!([{"name": "X", "value": "1"}]), None));
         assert_eq!(hash(json!([]), None), hash(json!([]), Some("what-people-call-it")));
         // A variable that says what is said already changes nothing.

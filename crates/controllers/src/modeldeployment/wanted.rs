@@ -15,7 +15,7 @@ use planner::{
 use super::{checks, outside_checks, version::labels_of};
 use crate::{
     Protections, amount, count, owner,
-    traffic::{self, Entrance, Parents, Traffic},
+    traffic::{self, Parents, Traffic, TrafficPort},
 };
 
 /// What is said of workloads that are not served yet.
@@ -136,7 +136,7 @@ pub(super) fn settle(deployment: &ModelDeployment, protections: Protections) -> 
 /// How traffic reaches a deployment.
 pub(super) fn traffic(deployment: &ModelDeployment, protections: Protections) -> Traffic {
     let name = deployment.name_any();
-    let entrance = |port: &spec::Port| Entrance {
+    let traffic_port = |port: &spec::Port| TrafficPort {
         name: port.name.clone(),
         protocol: match port.protocol {
             Protocol::Http => traffic::Protocol::Http,
@@ -156,7 +156,7 @@ pub(super) fn traffic(deployment: &ModelDeployment, protections: Protections) ->
         namespace: deployment.namespace().unwrap_or_default(),
         owner: owner(deployment),
         labels: labels_of(deployment, None),
-        entrances: deployment.spec.traffic.ports.iter().map(entrance).collect(),
+        ports: deployment.spec.traffic.ports.iter().map(traffic_port).collect(),
         gateway,
         settle: settle(deployment, protections),
     }

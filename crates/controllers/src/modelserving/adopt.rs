@@ -10,7 +10,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::{
-    observe::{index, is_anothers},
+    observe::{has_other_owner, index},
     revision,
 };
 use crate::{
@@ -73,7 +73,7 @@ impl Labelled {
             })?;
         }
         let mut writes: Vec<Step> = Vec::new();
-        let anothers: Vec<&Pod> = self.pods.iter().filter(|pod| is_anothers(pod)).collect();
+        let anothers: Vec<&Pod> = self.pods.iter().filter(|pod| has_other_owner(pod)).collect();
         for pod in &anothers {
             self.must_be_known(pod)?;
         }

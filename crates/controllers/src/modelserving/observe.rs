@@ -67,7 +67,7 @@ pub(super) struct Members {
 
 pub(super) fn observe(inputs: &Inputs<'_>, serving: &Arc<ModelServing>) -> Result<Found<Observed>, Error> {
     let uid = serving.uid().unwrap_or_default();
-    if let Some(pod) = inputs.cache.owned_by::<Pod>(&uid).find(|pod| is_anothers(pod)) {
+    if let Some(pod) = inputs.cache.owned_by::<Pod>(&uid).find(|pod| has_other_owner(pod)) {
         return Ok(Found::NotAdopted(format!("pod {}", pod.name_any())));
     }
     let revisions = match Known::observe(inputs, serving.as_ref(), revision::wanted)? {
@@ -144,7 +144,7 @@ fn place(serving: &ModelServing, pod: &Pod) -> Option<(u32, Id)> {
 
 /// Whether another operator made a pod, and it is not adopted: every pod of ours says for which incarnation it was
 /// made.
-pub(super) fn is_anothers(pod: &Pod) -> bool {
+pub(super) fn has_other_owner(pod: &Pod) -> bool {
     !pod.annotations().contains_key(labels::INCARNATION) && !is_going(pod)
 }
 

@@ -333,7 +333,7 @@ fn set_conditions(
     ];
     for (ty, is, reason, message) in said {
         // What is over leaves no message behind.
-        if is { conditions.holds(ty, reason, message) } else { conditions.holds_not(ty, reason, "") }
+        if is { conditions.set_true(ty, reason, message) } else { conditions.set_false(ty, reason, "") }
     }
     let alarms = [
         (types::STALLED, reasons::STEP_WAITS, stalled(status, observed, decision)),

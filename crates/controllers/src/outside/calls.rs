@@ -23,7 +23,7 @@ use tokio::{
 
 use super::{
     Answer, Call, DataPlane, Expects, ObjectId, Outside,
-    reach::{Reach, Resolver},
+    reach::{AllowedTargets, Resolver},
 };
 use crate::{Clock, runtime::Key};
 
@@ -62,7 +62,7 @@ pub struct Calls(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     client: Client<HttpConnector<Resolver>, Full<Bytes>>,
-    reach: Reach,
+    reach: AllowedTargets,
     clock: Clock,
     targets: Mutex<BTreeMap<ObjectId, BTreeMap<String, Target>>>,
     permits: Semaphore,
@@ -73,7 +73,7 @@ struct Inner {
 
 impl Default for Calls {
     fn default() -> Self {
-        Self::new(Clock::default(), Reach::Machine)
+        Self::new(Clock::default(), AllowedTargets::Machine)
     }
 }
 
@@ -111,11 +111,11 @@ impl Drop for Target {
 impl Calls {
     /// Calls of an operator in a cluster: nothing of its own machine is called.
     pub fn in_cluster() -> Self {
-        Self::new(Clock::default(), Reach::Cluster)
+        Self::new(Clock::default(), AllowedTargets::Cluster)
     }
 
     /// Calls whose answers carry the time of this clock.
-    fn new(clock: Clock, reach: Reach) -> Self {
+    fn new(clock: Clock, reach: AllowedTargets) -> Self {
         let mut connector = HttpConnector::new_with_resolver(Resolver::new(reach));
         connector.set_connect_timeout(Some(CONNECT));
         let client = Client::builder(TokioExecutor::new()).build(connector);

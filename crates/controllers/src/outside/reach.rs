@@ -20,14 +20,14 @@ const METADATA: [IpAddr; 2] = [
 
 /// The addresses that may be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum AllowedTargets {
     /// Those of a cluster: not this machine itself.
     Cluster,
     /// Those of a cluster whose pods are processes of this machine.
     Machine,
 }
 
-impl Reach {
+impl AllowedTargets {
     /// Why an address may not be called.
     fn denies(self, address: IpAddr) -> Option<&'static str> {
         let address = address.to_canonical();
@@ -58,12 +58,12 @@ impl Reach {
 /// Resolves names to addresses that may be called. The connection is made to what was checked.
 #[derive(Clone, Debug)]
 pub(super) struct Resolver {
-    pub(super) reach: Reach,
+    pub(super) reach: AllowedTargets,
     names: GaiResolver,
 }
 
 impl Resolver {
-    pub(super) fn new(reach: Reach) -> Self {
+    pub(super) fn new(reach: AllowedTargets) -> Self {
         Self { reach, names: GaiResolver::new() }
     }
 }
@@ -111,21 +111,28 @@ mod tests {
             "224.0.0.1",
             "255.255.255.255",
         ] {
-            assert!(Reach::Cluster.check(host).is_err() && Reach::Machine.check(host).is_err(), "{host}");
+            assert!(
+                AllowedTargets::Cluster.check(host).is_err() && AllowedTargets::Machine.check(host).is_err(),
+                "{host}"
+            );
         }
         for host in ["127.0.0.1", "127.9.9.9", "[::1]", "[::ffff:127.0.0.1]"] {
-            assert!(Reach::Cluster.check(host).is_err() && Reach::Machine.check(host).is_ok(), "{host}");
+            assert!(
+                AllowedTargets::Cluster.check(host).is_err() && AllowedTargets::Machine.check(host).is_ok(),
+                "{host}"
+            );
         }
         for host in ["10.0.0.1", "192.168.1.1", "[fd12::1]", "8.8.8.8", "judge.tools"] {
-            assert_eq!(Reach::Cluster.check(host), Ok(()), "{host}");
+            assert_eq!(AllowedTargets::Cluster.check(host), Ok(()), "{host}");
         }
     }
 
     #[tokio::test]
     async fn a_name_is_denied_by_its_addresses() {
         let name: Name = "localhost".parse().unwrap();
-        let refused = Resolver::new(Reach::Cluster).call(name.clone()).await.unwrap_err().to_string();
+        let refused =
+            Resolver::new(AllowedTargets::Cluster).call(name.clone()).await.unwrap_err().to_string();
         assert!(refused.contains("localhost is") && refused.contains("may not be called"), "{refused}");
-        assert!(Resolver::new(Reach::Machine).call(name).await.unwrap().len() > 0);
+        assert!(Resolver::new(AllowedTargets::Machine).call(name).await.unwrap().len() > 0);
     }
 }

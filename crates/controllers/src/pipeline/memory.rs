@@ -108,7 +108,7 @@ impl Memory {
     }
 
     /// Remembers what the API made of our last write to an object, as a digest.
-    pub(crate) fn settle(&self, uid: &str, digest: String) {
+    pub(crate) fn remember_applied(&self, uid: &str, digest: String) {
         let mut settled = lock(&self.settled);
         if settled.len() >= MOST_SETTLED {
             settled.clear();

@@ -169,7 +169,10 @@ pub trait Controller: Send + Sync + Sized + 'static {
     ) -> <Self::Object as Object>::Status;
 
     /// Whether a status says something new.
-    fn is_news(before: &<Self::Object as Object>::Status, after: &<Self::Object as Object>::Status) -> bool {
+    fn status_changed(
+        before: &<Self::Object as Object>::Status,
+        after: &<Self::Object as Object>::Status,
+    ) -> bool {
         before != after
     }
 
@@ -278,8 +281,8 @@ async fn reconcile<C: Controller>(context: &Context, key: &Key) -> Result<Requeu
         }
         Found::NotServed(why) => return not_served::<C>(context, &object, why, times.now()).await,
     };
-    let pass = Pass::<C> { context, object, observed, now: times.now() };
-    pass.run().await
+    let reconcile = Reconcile::<C> { context, object, observed, now: times.now() };
+    reconcile.run().await
 }
 
 /// Forgets an object for which nothing is done any more.
@@ -369,7 +372,7 @@ async fn not_served<C: Controller>(
     status.set_observed_generation(generation);
     status.conditions_mut().clone_from(before.conditions());
     let mut conditions = Writer::new(status.conditions_mut(), generation, now);
-    conditions.holds(types::NOT_SERVED, reasons::NOT_SERVED, why);
+    conditions.set_true(types::NOT_SERVED, reasons::NOT_SERVED, why);
     // Nothing is written any more that could be refused.
     Refusals::default().write(&mut conditions);
     forget::<C>(context, &Key::of(object.as_ref()));
@@ -400,7 +403,7 @@ async fn restore_labels<K: Watched>(context: &Context, object: &K) -> Result<(),
         context.change(pod.as_ref(), json!({"metadata": {"labels": labels}})).await?;
         let written = context.cache().get::<Pod>(&Key::of(pod.as_ref())).cloned();
         if written.is_some_and(|written| labelled::lost(&written).as_ref() == Some(labels)) {
-            context.memory.settle(&id, lost);
+            context.memory.remember_applied(&id, lost);
             continue;
         }
         let note =
@@ -440,14 +443,14 @@ async fn end_early<C: Controller>(
 }
 
 /// One pass over an object that was observed.
-struct Pass<'a, C: Controller> {
+struct Reconcile<'a, C: Controller> {
     context: &'a Context,
     object: Arc<C::Object>,
     observed: C::Observed,
     now: Time,
 }
 
-impl<C: Controller> Pass<'_, C> {
+impl<C: Controller> Reconcile<'_, C> {
     async fn run(&self) -> Result<Requeue, Error> {
         let Self { context, object, observed, now } = self;
         let decision = C::decide(observed, *now);
@@ -505,12 +508,12 @@ impl<C: Controller> Pass<'_, C> {
         let generation = object.meta().generation.unwrap_or_default();
         let mut status = C::status(observed, decision, &context.outside.heard(&self.id()), *now);
         let mut conditions = Writer::new(status.conditions_mut(), generation, *now);
-        conditions.holds_not(types::NOT_SERVED, "", "");
+        conditions.set_false(types::NOT_SERVED, "", "");
         // A process that has just begun knows nothing better than what is written.
         if let Some(known) = context.memory.refusals(C::kind().name, &self.key()) {
             known.write(&mut conditions);
         }
-        if object.status().is_some_and(|before| !C::is_news(before, &status)) {
+        if object.status().is_some_and(|before| !C::status_changed(before, &status)) {
             return Ok(false);
         }
         let mut changed = object.as_ref().clone();
@@ -532,12 +535,12 @@ impl<C: Controller> Pass<'_, C> {
             self.context.record_at_intervals(self.object.as_ref(), event).await;
         }
         let again = known.has_names().then(|| self.now + NAME_RETRY);
-        let is_news = match before {
+        let status_changed = match before {
             Some(before) => !known.says_the_same(&before),
             None => !self.is_written(&known),
         };
         self.context.memory.remember(kind, &key, known);
-        Requeue { at: if is_news { Some(self.now) } else { again }, outside: false }
+        Requeue { at: if status_changed { Some(self.now) } else { again }, outside: false }
     }
 
     /// Whether the status that was observed says what stood in the way.

@@ -147,10 +147,10 @@ fn set_conditions(
     let Decision { spec, plan, tally, .. } = decision;
     if !spec.suspended && (tally.is_ready() || was(contract::PROVISIONED.name)) {
         let message = "All Ray Pods are ready for the first time";
-        conditions.holds(contract::PROVISIONED, reasons::ALL_PODS_READY, message);
+        conditions.set_true(contract::PROVISIONED, reasons::ALL_PODS_READY, message);
     } else {
         let message = "The pods of the RayCluster are not all ready yet";
-        conditions.holds_not(contract::PROVISIONED, reasons::PODS_PROVISIONING, message);
+        conditions.set_false(contract::PROVISIONED, reasons::PODS_PROVISIONING, message);
     }
     let is_suspended = observed.cluster.spec.suspend == Some(true);
     let is_gone = plan.reason.code == Code::Suspended;
@@ -158,9 +158,9 @@ fn set_conditions(
         [(contract::SUSPENDING, is_suspended && !is_gone), (contract::SUSPENDED, is_suspended && is_gone)]
     {
         if is {
-            conditions.holds(ty, reasons::USER_REQUESTED, "spec.suspend is true");
+            conditions.set_true(ty, reasons::USER_REQUESTED, "spec.suspend is true");
         } else {
-            conditions.holds_not(ty, "", "");
+            conditions.set_false(ty, "", "");
         }
     }
     conditions.alarm(types::DEGRADED, reasons::PODS_FAILING, failing(decision).as_deref());
@@ -169,20 +169,20 @@ fn set_conditions(
 fn set_head(conditions: &mut Writer<'_>, observed: &Observed, now: Time) {
     let head = observed.members.iter().find(|member| member.is_head() && member.stays());
     match head {
-        None => conditions.holds_not(
+        None => conditions.set_false(
             contract::HEAD_POD_READY,
             reasons::HEAD_POD_NOT_FOUND,
             "There is no head pod",
         ),
         Some(head) if head.is_ready() => {
-            conditions.holds(contract::HEAD_POD_READY, reasons::HEAD_POD_READY, "The head pod is ready");
+            conditions.set_true(contract::HEAD_POD_READY, reasons::HEAD_POD_READY, "The head pod is ready");
         }
         Some(head) => {
             let ready = condition(&head.pod, "Ready").and_then(|it| it.reason.clone());
             let reason = ready.filter(|reason| !reason.is_empty());
             let why = blocking::not_ready(&head.pod, now).unwrap_or_default();
             let reason = reason.as_deref().unwrap_or(reasons::UNKNOWN);
-            conditions.holds_not(contract::HEAD_POD_READY, reason, &why);
+            conditions.set_false(contract::HEAD_POD_READY, reason, &why);
         }
     }
 }

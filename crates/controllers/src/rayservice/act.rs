@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::{
-    decide::{Action, Decision, Which},
+    decide::{Action, ClusterSlot, Decision},
     observe::{Cluster, Observed, RayPod},
     render,
     wanted::{cluster_service, stable_name},
@@ -16,7 +16,7 @@ use crate::{
     labels, owner,
     pipeline::Executor,
     runtime::{Apply, Error, Event, Key},
-    traffic::Shares,
+    traffic::BackendWeights,
 };
 
 type Exec<'a> = Executor<'a, RayService>;
@@ -29,8 +29,8 @@ pub(super) async fn act(executor: &Exec<'_>, observed: &Observed, decision: &Dec
         executor.defer(kept)?;
         label_pods(executor, observed, cluster).await?;
     }
-    let entrances = keep_entrances(executor, observed).await;
-    executor.defer(entrances)?;
+    let traffic = keep_traffic(executor, observed).await;
+    executor.defer(traffic)?;
     executor.defer(observed.traffic.forget(executor, &observed.reached).await)?;
     for it in observed.retiring.iter().filter(|it| decision.deleted.contains(&it.name)) {
         let Some(object) = &it.object else { continue };
@@ -88,7 +88,7 @@ async fn label_pods(executor: &Exec<'_>, observed: &Observed, cluster: &Cluster)
 }
 
 /// Keeps what traffic comes in by: first what routes refer to, then the routes.
-async fn keep_entrances(executor: &Exec<'_>, observed: &Observed) -> Result<(), Error> {
+async fn keep_traffic(executor: &Exec<'_>, observed: &Observed) -> Result<(), Error> {
     for cluster in observed.clusters() {
         let Some(object) = cluster.object.as_deref() else { continue };
         let name = cluster_service(&cluster.name);
@@ -110,9 +110,10 @@ async fn keep_entrances(executor: &Exec<'_>, observed: &Observed) -> Result<(), 
         keep_service(executor, observed, &name, uid, body).await?;
     }
     observed.traffic.keep_gateway(executor, &observed.reached).await?;
-    let said = observed.weighed.as_ref().map(|weighed| weighed.shares.clone()).unwrap_or_default();
-    let counts = |shares: &Shares| {
-        let mut shares: Shares = shares.iter().filter(|(_, weight)| *weight > 0).cloned().collect();
+    let said =
+        observed.route_weights.as_ref().map(|route_weights| route_weights.shares.clone()).unwrap_or_default();
+    let counts = |shares: &BackendWeights| {
+        let mut shares: BackendWeights = shares.iter().filter(|(_, weight)| *weight > 0).cloned().collect();
         shares.sort();
         shares
     };
@@ -121,7 +122,7 @@ async fn keep_entrances(executor: &Exec<'_>, observed: &Observed) -> Result<(), 
 }
 
 /// The weights of the clusters that there are: a route names no Service that is not there.
-fn routed(observed: &Observed) -> Shares {
+fn routed(observed: &Observed) -> BackendWeights {
     let there = |cluster: &&Cluster| cluster.object.is_some();
     let share = |cluster: &Cluster| (cluster_service(&cluster.name), cluster.weight().unwrap_or_default());
     observed.clusters().filter(there).map(share).collect()
@@ -142,10 +143,10 @@ async fn keep_service(
 
 /// What people are told of a decision when it is written down.
 pub(super) fn events(observed: &Observed, decision: &Decision) -> Vec<Event> {
-    let name = |which: Which| {
+    let name = |which: ClusterSlot| {
         let cluster = match which {
-            Which::Active => observed.active.as_ref(),
-            Which::Pending => observed.pending.as_ref(),
+            ClusterSlot::Active => observed.active.as_ref(),
+            ClusterSlot::Pending => observed.pending.as_ref(),
         };
         cluster.map(|cluster| cluster.name.clone()).unwrap_or_default()
     };
@@ -162,16 +163,16 @@ pub(super) fn events(observed: &Observed, decision: &Decision) -> Vec<Event> {
             ("Update", "UpdatedServeTargetCapacity", note)
         }
         Action::Move(to) => {
-            let (old, new) = (name(Which::Active), name(Which::Pending));
+            let (old, new) = (name(ClusterSlot::Active), name(ClusterSlot::Pending));
             ("Update", "TrafficMoved", format!("traffic: {old} {}%, {new} {to}%", 100 - to))
         }
         Action::Promote => {
-            ("Update", "Promoted", format!("RayCluster {} carries all traffic", name(Which::Pending)))
+            ("Update", "Promoted", format!("RayCluster {} carries all traffic", name(ClusterSlot::Pending)))
         }
         Action::Discard => (
             "Update",
             "RolledBack",
-            format!("RayCluster {} goes: {}", name(Which::Pending), decision.reason.what),
+            format!("RayCluster {} goes: {}", name(ClusterSlot::Pending), decision.reason.what),
         ),
         Action::GiveUp(why) => {
             return vec![Event::warning("Update", "UpgradeGivenUp", format!("the upgrade goes back: {why}"))];

@@ -9,7 +9,7 @@ use planner::{
 
 use super::{
     observe::{Cluster, Observed},
-    serve::{self, Talk},
+    serve::{self, ServeCall},
     verbs,
     wanted::{Strategy, cluster_service},
 };
@@ -28,9 +28,9 @@ pub(super) enum Action {
     /// A cluster for the wanted goal: of this name, by so many attempts before it.
     Begin { name: String, attempt: i32 },
     /// The Serve of the active cluster, or of the pending one, gets the wanted applications.
-    Revise(Which),
+    Revise(ClusterSlot),
     /// The Serve of a cluster is asked for a capacity.
-    Capacity(Which, u32),
+    Capacity(ClusterSlot, u32),
     /// The pending cluster gets this share of the traffic, and the active one the rest.
     Move(u32),
     /// The pending cluster is the active one from here on.
@@ -45,7 +45,7 @@ pub(super) enum Action {
 
 /// One of the two clusters of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Which {
+pub(super) enum ClusterSlot {
     Active,
     Pending,
 }
@@ -56,10 +56,10 @@ pub(crate) struct Decision {
     pub(super) action: Action,
     pub(super) reason: Reason,
     /// What is told to the Serve of each cluster, and asked of it.
-    pub(super) talks: Vec<Talk>,
+    pub(super) serve_calls: Vec<ServeCall>,
     /// The clusters that are deleted.
     pub(super) deleted: Vec<String>,
-    pub(super) held: Held,
+    pub(super) held: Holds,
     /// Whether traffic goes back to the active cluster.
     pub(super) goes_back: bool,
     /// Whether the first cluster has taken longer than it may.
@@ -70,7 +70,7 @@ pub(crate) struct Decision {
 
 /// What holds the way to the wanted goal up.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Held {
+pub(super) struct Holds {
     /// Whether a person has paused the upgrade.
     pub(super) is_paused: bool,
     /// Whether a person wants no more waits for an interval.
@@ -91,9 +91,9 @@ pub(super) fn decide(observed: &Observed, now: Time) -> Decision {
         (Some(active), Some(pending)) => both(observed, active, pending, Upgrade { direction, held, now }),
     };
     let is_busy = observed.pending.is_some() || matches!(action, Action::Wait);
-    let talks: Vec<Talk> = observed
+    let serve_calls: Vec<ServeCall> = observed
         .clusters()
-        .filter_map(|cluster| serve::talk(cluster, cluster.told_capacity, is_busy, now))
+        .filter_map(|cluster| serve::serve_call(cluster, cluster.sent_capacity, is_busy, now))
         .collect();
     let overdue_at = observed.created_at.zip(observed.wanted.initializing).map(|(at, limit)| at + limit);
     let overdue_at = overdue_at.filter(|_| observed.active.is_none() && !observed.wanted.is_suspended);
@@ -101,8 +101,8 @@ pub(super) fn decide(observed: &Observed, now: Time) -> Decision {
     if let Action::Begin { name, .. } = &action {
         deleted.retain(|deleted| deleted != name);
     }
-    let applied_at = observed.weighed.as_ref().and_then(|weighed| weighed.applied_at);
-    let times = talks.iter().filter_map(|talk| talk.next);
+    let applied_at = observed.route_weights.as_ref().and_then(|route_weights| route_weights.applied_at);
+    let times = serve_calls.iter().filter_map(|serve_call| serve_call.next);
     let times = times.chain(reason.until).chain(overdue_at).chain(deleted_next).chain(applied_at);
     Decision {
         next: times.filter(|at| *at > now).min(),
@@ -110,14 +110,14 @@ pub(super) fn decide(observed: &Observed, now: Time) -> Decision {
         goes_back: observed.active.is_some() && observed.pending.is_some() && direction != Goal::New,
         action,
         reason,
-        talks,
+        serve_calls,
         deleted,
         held,
     }
 }
 
 /// What people have asked for, of an upgrade that moves forward: others cannot be paused or promoted.
-fn held(observed: &Observed, direction: Goal, is_given_up: bool) -> Held {
+fn held(observed: &Observed, direction: Goal, is_given_up: bool) -> Holds {
     let upgrade = observed.upgrade.as_ref();
     let (was_paused, was_promoted) = upgrade.map_or((false, false), |it| (it.paused, it.promoted));
     let is_forward = observed.active.is_some() && observed.pending.is_some() && direction == Goal::New;
@@ -127,7 +127,7 @@ fn held(observed: &Observed, direction: Goal, is_given_up: bool) -> Held {
         Some(verbs::RESUME | verbs::ABORT | verbs::RETRY) => (false, was_promoted),
         _ => (was_paused, was_promoted),
     };
-    Held { is_paused, is_promoted, is_given_up }
+    Holds { is_paused, is_promoted, is_given_up }
 }
 
 /// Which cluster users are to have in the end.
@@ -182,17 +182,17 @@ fn first(observed: &Observed, pending: &Cluster) -> (Action, Reason) {
     if pending.status.goal.as_ref() != Some(&observed.goal) {
         return (Action::Discard, Reason::new(Code::Superseded, "another config is wanted before it served"));
     }
-    if let Some(revise) = revise(observed, pending, Which::Pending) {
+    if let Some(revise) = revise(observed, pending, ClusterSlot::Pending) {
         return revise;
     }
-    match serve::lacks(pending, pending.told_capacity) {
+    match serve::lacks(pending, pending.sent_capacity) {
         Some(what) => (Action::Wait, Reason::new(Code::WaitingForReady, what).then("the service is ready")),
         None => (Action::Promote, Reason::new(Code::Promoted, "the first cluster serves")),
     }
 }
 
 /// The applications changed for a cluster that stays.
-fn revise(observed: &Observed, cluster: &Cluster, which: Which) -> Option<(Action, Reason)> {
+fn revise(observed: &Observed, cluster: &Cluster, which: ClusterSlot) -> Option<(Action, Reason)> {
     let same =
         cluster.applications == observed.revisions.newest().applications && cluster.status.revision.is_some();
     let name = &cluster.name;
@@ -213,17 +213,17 @@ fn alone(observed: &Observed, active: &Cluster, is_given_up: bool) -> (Action, R
     if !is_wanted && observed.wanted.strategy != Strategy::None {
         return begin(observed);
     }
-    if let Some(revise) = revise(observed, active, Which::Active) {
+    if let Some(revise) = revise(observed, active, ClusterSlot::Active) {
         return revise;
     }
     let full = Some(100);
     if observed.wanted.strategy.is_incremental() && active.status.target_capacity != full {
         return (
-            Action::Capacity(Which::Active, 100),
+            Action::Capacity(ClusterSlot::Active, 100),
             Reason::new(Code::RaisingOld, "it carries everything"),
         );
     }
-    match serve::lacks(active, active.told_capacity) {
+    match serve::lacks(active, active.sent_capacity) {
         Some(what) => (Action::Wait, Reason::new(Code::WaitingForReady, what)),
         None => (Action::Done, Reason::new(Code::UpToDate, "the service runs on the wanted config")),
     }
@@ -233,7 +233,7 @@ fn alone(observed: &Observed, active: &Cluster, is_given_up: bool) -> (Action, R
 #[derive(Clone, Copy)]
 struct Upgrade {
     direction: Goal,
-    held: Held,
+    held: Holds,
     now: Time,
 }
 
@@ -243,7 +243,7 @@ fn both(observed: &Observed, active: &Cluster, pending: &Cluster, upgrade: Upgra
     if let Some(given_up) = give_up(observed, pending, upgrade) {
         return given_up;
     }
-    if forward && let Some(revise) = revise(observed, pending, Which::Pending) {
+    if forward && let Some(revise) = revise(observed, pending, ClusterSlot::Pending) {
         return revise;
     }
     let strategy = match observed.wanted.strategy {
@@ -255,10 +255,10 @@ fn both(observed: &Observed, active: &Cluster, pending: &Cluster, upgrade: Upgra
         return (Action::Wait, Reason::new(Code::Paused, "the upgrade has no steps"));
     };
     let pace = if held.is_promoted { pace.without_interval() } else { pace };
-    let lacks = (serve::lacks(active, active.told_capacity), serve::lacks(pending, pending.told_capacity));
+    let lacks = (serve::lacks(active, active.sent_capacity), serve::lacks(pending, pending.sent_capacity));
     let weight = pending.weight().unwrap_or_default().min(100);
-    let mut old = Side { capacity: active.told_capacity, ready: lacks.0.is_none(), weight: 100 - weight };
-    let mut new = Side { capacity: pending.told_capacity, ready: lacks.1.is_none(), weight };
+    let mut old = Side { capacity: active.sent_capacity, ready: lacks.0.is_none(), weight: 100 - weight };
+    let mut new = Side { capacity: pending.sent_capacity, ready: lacks.1.is_none(), weight };
     if !strategy.is_incremental() {
         // Both have everything that they need. What would be taken from a cluster is taken as a whole, with the cluster.
         let goes = weight == 100 && (forward || direction == Goal::Another && new.ready);
@@ -299,8 +299,12 @@ fn both(observed: &Observed, active: &Cluster, pending: &Cluster, upgrade: Upgra
         return (Action::Wait, Reason::new(Code::LoweringOld, what));
     }
     let action = match action {
-        granted::Action::RaiseNew(to) | granted::Action::LowerNew(to) => Action::Capacity(Which::Pending, to),
-        granted::Action::RaiseOld(to) | granted::Action::LowerOld(to) => Action::Capacity(Which::Active, to),
+        granted::Action::RaiseNew(to) | granted::Action::LowerNew(to) => {
+            Action::Capacity(ClusterSlot::Pending, to)
+        }
+        granted::Action::RaiseOld(to) | granted::Action::LowerOld(to) => {
+            Action::Capacity(ClusterSlot::Active, to)
+        }
         granted::Action::Move(to) => Action::Move(to),
         granted::Action::Promote => Action::Promote,
         granted::Action::Discard => Action::Discard,
@@ -311,14 +315,14 @@ fn both(observed: &Observed, active: &Cluster, pending: &Cluster, upgrade: Upgra
 
 /// Whether the data plane does what the status says.
 fn is_acknowledged(observed: &Observed, now: Time) -> bool {
-    let Some(weighed) = &observed.weighed else { return false };
+    let Some(route_weights) = &observed.route_weights else { return false };
     let mut wanted = observed.shares();
     wanted.retain(|(_, weight)| *weight > 0);
-    let mut said = weighed.shares.clone();
+    let mut said = route_weights.shares.clone();
     said.retain(|(_, weight)| *weight > 0);
     wanted.sort();
     said.sort();
-    wanted == said && weighed.applied_at.is_some_and(|at| at <= now)
+    wanted == said && route_weights.applied_at.is_some_and(|at| at <= now)
 }
 
 /// Whether the wanted goal is given up, and why.
@@ -330,9 +334,9 @@ fn give_up(observed: &Observed, pending: &Cluster, upgrade: Upgrade) -> Option<(
         "a person has asked for it".to_owned()
     } else {
         let after = observed.wanted.rollback_after?;
-        let failed = serve::failed(pending, pending.told_capacity);
+        let failed = serve::failed(pending, pending.sent_capacity);
         let is_late = observed.progressed_at.is_some_and(|at| at + after <= upgrade.now);
-        let lack = || serve::lacks(pending, pending.told_capacity);
+        let lack = || serve::lacks(pending, pending.sent_capacity);
         let late = || {
             let what = lack().map(|what| format!(": {what}")).unwrap_or_default();
             format!("nothing has moved for {} s{what}", after.as_secs())
@@ -359,7 +363,7 @@ fn deletions(observed: &Observed, now: Time) -> (Vec<String>, Option<Time>) {
         let Some(at) = it.delete_at else { continue };
         let is_going = it.object.as_ref().is_none_or(|object| object.metadata.deletion_timestamp.is_some());
         let name = cluster_service(&it.name);
-        let routed = observed.weighed.iter().flat_map(|weighed| &weighed.shares);
+        let routed = observed.route_weights.iter().flat_map(|route_weights| &route_weights.shares);
         let is_routed = routed.into_iter().any(|(service, weight)| *service == name && *weight > 0);
         if is_going || is_routed && !observed.wanted.is_suspended {
             continue;

@@ -100,7 +100,7 @@ impl Controller for Services {
         verbs::refusal(observed, decision).map(Err)
     }
 
-    fn is_news(before: &RayServiceStatus, after: &RayServiceStatus) -> bool {
+    fn status_changed(before: &RayServiceStatus, after: &RayServiceStatus) -> bool {
         !status::say_the_same(before, after)
     }
 
@@ -114,7 +114,7 @@ impl Controller for Services {
     }
 
     fn calls(_: &Observed, decision: &Decision) -> Vec<Call> {
-        decision.talks.iter().flat_map(|talk| talk.calls.clone()).collect()
+        decision.serve_calls.iter().flat_map(|serve_call| serve_call.calls.clone()).collect()
     }
 
     async fn act(

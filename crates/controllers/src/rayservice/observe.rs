@@ -26,7 +26,7 @@ use crate::{
     count, endpoints, labels,
     pipeline::{Found, Inputs},
     runtime::{Error, Key},
-    traffic::{self, Shares, Traffic, Weighed},
+    traffic::{self, BackendWeights, RouteWeights, Traffic},
     units,
 };
 
@@ -53,7 +53,7 @@ pub(crate) struct Observed {
     pub(super) traffic: Traffic,
     pub(super) reached: traffic::Observed,
     /// What routes say, by the Services of clusters; without routes, what the stable Service says.
-    pub(super) weighed: Option<Weighed>,
+    pub(super) route_weights: Option<RouteWeights>,
     pub(super) asked: Option<String>,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Cluster {
     pub(super) status: ClusterServiceStatus,
     pub(super) object: Option<Arc<RayCluster>>,
     /// The capacity that its Serve should have, in percent.
-    pub(super) told_capacity: u32,
+    pub(super) sent_capacity: u32,
     /// What its Serve should have.
     pub(super) applications: String,
     /// The same, read.
@@ -120,7 +120,7 @@ impl Observed {
     }
 
     /// The weights of the Services of clusters, as the status has them.
-    pub(super) fn shares(&self) -> Shares {
+    pub(super) fn shares(&self) -> BackendWeights {
         let share =
             |cluster: &Cluster| (cluster_service(&cluster.name), cluster.weight().unwrap_or_default());
         self.clusters().map(share).collect()
@@ -164,7 +164,7 @@ pub(super) fn observe(inputs: &Inputs<'_>, service: &Arc<RayService>) -> Result<
     let read_time =
         |time: &k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime| inputs.times.moment(time.0);
     Ok(Found::Observed(Observed {
-        weighed: weighed(inputs, service, &traffic, &reached),
+        route_weights: route_weights(inputs, service, &traffic, &reached),
         moved_at: upgrade.as_ref().and_then(|it| it.moved_at.as_ref()).map(read_time),
         progressed_at: upgrade.as_ref().map(|it| read_time(&it.progressed_at)),
         created_at: service.creation_timestamp().map(|time| inputs.times.moment(time.0)),
@@ -234,7 +234,7 @@ fn cluster(
     let dashboard = head.and_then(|head| head.address.as_deref()).map(|ip| address(ip, ports.dashboard));
     let endpoints = endpoints(inputs, &Key::of(service).beside(cluster_service(&name)));
     Some(Cluster {
-        told_capacity: capacity,
+        sent_capacity: capacity,
         applications: told.map(|told| told.applications.clone()).unwrap_or_default(),
         name,
         status,
@@ -315,16 +315,16 @@ fn in_flight(inputs: &Inputs<'_>, object: &RayCluster) -> Option<u64> {
 }
 
 /// What routes say; without routes, what the stable Service says.
-fn weighed(
+fn route_weights(
     inputs: &Inputs<'_>,
     service: &RayService,
     traffic: &Traffic,
     reached: &traffic::Observed,
-) -> Option<Weighed> {
+) -> Option<RouteWeights> {
     if traffic.gateway.is_some() {
-        return reached.weighed(inputs, traffic);
+        return reached.route_weights(inputs, traffic);
     }
     let stable: &Arc<Service> = reached.service(&stable_name(service))?;
     let text = stable.annotations().get(labels::WEIGHTS)?;
-    Some(Weighed { shares: traffic::from_text(text), applied_at: Some(Time::ZERO) })
+    Some(RouteWeights { shares: traffic::from_text(text), applied_at: Some(Time::ZERO) })
 }

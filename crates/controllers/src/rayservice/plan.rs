@@ -1,7 +1,7 @@
 //! The rehearsal of a RayService: percents that Ray Serve grants.
 
 use api::rayservice::RayService;
-use planner::granted::{self, Moment, Pace};
+use planner::granted::{self, Moment, StepSchedule};
 use serde_json::Value;
 
 use super::{revision::Service, wanted::Strategy};
@@ -35,7 +35,7 @@ pub(super) fn plan(
     Ok(rehearse(&how, pace, assumptions))
 }
 
-fn rehearse(how: &str, pace: Pace, assumptions: &Assumptions) -> Rehearsal {
+fn rehearse(how: &str, pace: StepSchedule, assumptions: &Assumptions) -> Rehearsal {
     let moments = granted::rehearse(pace, assumptions.start, assumptions.called_off);
     Rehearsal {
         how: format!("{how}; new capacity is ready after {} s", assumptions.start.as_secs()),

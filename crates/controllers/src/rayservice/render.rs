@@ -12,7 +12,7 @@ use super::{
     observe::{Cluster, Observed},
     wanted::{described, labels_of},
 };
-use crate::{json::lay, labels, owner, raycluster::head_ports, traffic, traffic::Shares};
+use crate::{json::lay, labels, owner, raycluster::head_ports, traffic, traffic::BackendWeights};
 
 /// Annotations of a service that are no matter of its clusters.
 const NOT_INHERITED: [&str; 3] = ["kubectl.kubernetes.io/", "segue.dev/", "ray.io/initializing-timeout"];
@@ -139,7 +139,7 @@ pub(super) fn service_of_cluster(
 }
 
 /// The Service that clients use: it leads to the cluster that has all traffic, and to both while both have some.
-pub(super) fn stable_service(observed: &Observed, name: &str, shares: &Shares) -> Option<Value> {
+pub(super) fn stable_service(observed: &Observed, name: &str, shares: &BackendWeights) -> Option<Value> {
     let carrying: Vec<&Cluster> = observed
         .clusters()
         .filter(|it| it.object.is_some() && it.weight().is_some_and(|it| it > 0))
@@ -163,7 +163,7 @@ pub(super) fn stable_service(observed: &Observed, name: &str, shares: &Shares) -
     Some(body)
 }
 
-fn positive(shares: &Shares) -> Shares {
+fn positive(shares: &BackendWeights) -> BackendWeights {
     shares.iter().filter(|(_, weight)| *weight > 0).cloned().collect()
 }
 

@@ -69,7 +69,7 @@ fn check_target(cluster: &str) -> String {
 
 /// What is told to the Serve of a cluster and asked of it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Talk {
+pub(super) struct ServeCall {
     pub(super) cluster: String,
     /// The id of the config that it should have.
     pub(super) wanted: String,
@@ -81,12 +81,12 @@ pub(super) struct Talk {
 }
 
 /// What is said to a cluster that should have its config at this capacity. Nothing is said to one whose head is not there.
-pub(super) fn talk(cluster: &Cluster, capacity: u32, is_busy: bool, now: Time) -> Option<Talk> {
+pub(super) fn serve_call(cluster: &Cluster, capacity: u32, is_busy: bool, now: Time) -> Option<ServeCall> {
     let serve = cluster.serve();
     let wanted = config_id(&cluster.applications, capacity, serve.attempt);
     let (config, address) = (cluster.config.as_ref()?, cluster.dashboard.as_ref()?);
     let url = |path: &str| format!("http://{address}/api/serve/applications/{path}");
-    let mut talk = Talk {
+    let mut serve_call = ServeCall {
         cluster: cluster.name.clone(),
         wanted: wanted.clone(),
         tells: false,
@@ -97,10 +97,10 @@ pub(super) fn talk(cluster: &Cluster, capacity: u32, is_busy: bool, now: Time) -
         let failed = serve.failed_at.as_ref().map(|at| moment(at.0)).filter(|_| serve.failures > 0);
         let again = failed.map(|at| at + BACK_OFF.after(serve.failures.unsigned_abs()));
         if let Some(again) = again.filter(|again| *again > now) {
-            return Some(Talk { next: Some(again), ..talk });
+            return Some(ServeCall { next: Some(again), ..serve_call });
         }
-        talk.tells = true;
-        talk.calls.push(Call {
+        serve_call.tells = true;
+        serve_call.calls.push(Call {
             target: config_target(&cluster.name),
             id: wanted,
             url: url(""),
@@ -108,7 +108,7 @@ pub(super) fn talk(cluster: &Cluster, capacity: u32, is_busy: bool, now: Time) -
             body: Some(body(config, capacity)),
             expects: Expects::Json,
         });
-        return Some(talk);
+        return Some(serve_call);
     }
     let is_mute = serve.reported.is_none() && serve.message.is_some();
     let period = match is_busy {
@@ -121,17 +121,17 @@ pub(super) fn talk(cluster: &Cluster, capacity: u32, is_busy: bool, now: Time) -
         Duration::from_millis(u64::from(cluster.name.bytes().map(u32::from).sum::<u32>() * 97 % 2_000));
     let slot = (now + shift).as_millis() / period.as_millis();
     let slot = u32::try_from(slot).unwrap_or(u32::MAX);
-    talk.next = Some((period * (slot + 1)).saturating_sub(shift));
+    serve_call.next = Some((period * (slot + 1)).saturating_sub(shift));
     let ask = |target: String, url: String, expects: Expects| {
         let id = format!("{slot}/{}@{wanted}", period.as_secs());
         Call { target, id, url, method: "GET", body: None, expects }
     };
     let needs_check = is_busy || serve.checked.as_ref() != Some(&wanted);
     if let Some(url) = check_url(cluster).filter(|_| needs_check) {
-        talk.calls.push(ask(check_target(&cluster.name), url, Expects::Success));
+        serve_call.calls.push(ask(check_target(&cluster.name), url, Expects::Success));
     }
-    talk.calls.push(ask(state_target(&cluster.name), url("?api_type=declarative"), Expects::Json));
-    Some(talk)
+    serve_call.calls.push(ask(state_target(&cluster.name), url("?api_type=declarative"), Expects::Json));
+    Some(serve_call)
 }
 
 /// Where the readiness check of the user is answered: by a pod whose proxy is healthy.
@@ -199,11 +199,16 @@ fn text(value: &Value) -> Option<String> {
 }
 
 /// Takes what was heard of a cluster into its status.
-pub(super) fn hear(cluster: &Cluster, before: &ServeStatus, talk: Option<&Talk>, heard: &[Answer]) -> Heard {
-    let mut heard_of = Heard { serve: before.clone(), applications: None };
+pub(super) fn hear(
+    cluster: &Cluster,
+    before: &ServeStatus,
+    serve_call: Option<&ServeCall>,
+    heard: &[Answer],
+) -> ServeState {
+    let mut heard_of = ServeState { serve: before.clone(), applications: None };
     let serve = &mut heard_of.serve;
-    if let Some(talk) = talk.filter(|talk| talk.tells) {
-        serve.told = Some(talk.wanted.clone());
+    if let Some(serve_call) = serve_call.filter(|serve_call| serve_call.tells) {
+        serve.told = Some(serve_call.wanted.clone());
     }
     for answer in heard {
         if answer.target == config_target(&cluster.name) {
@@ -219,7 +224,7 @@ pub(super) fn hear(cluster: &Cluster, before: &ServeStatus, talk: Option<&Talk>,
 }
 
 /// What became of the status of a cluster.
-pub(super) struct Heard {
+pub(super) struct ServeState {
     pub(super) serve: ServeStatus,
     /// The applications, where Serve has told them.
     pub(super) applications: Option<BTreeMap<String, ApplicationStatus>>,
@@ -298,7 +303,7 @@ fn hear_state(
 
 /// Whether Serve should report another capacity for a config that it has accepted, where that is what it should have.
 fn has_another_capacity(cluster: &Cluster, accepted: &str, reported: Option<i32>) -> bool {
-    let capacity = cluster.told_capacity;
+    let capacity = cluster.sent_capacity;
     let is_wanted = config_id(&cluster.applications, capacity, cluster.serve().attempt) == accepted;
     is_wanted && reported != (capacity < 100).then(|| int(capacity))
 }
@@ -375,7 +380,7 @@ pub(super) fn lacks(cluster: &Cluster, capacity: u32) -> Option<String> {
 /// Whether the Serve of a cluster is about to take its config. One that does not answer is not waited for.
 pub(super) fn is_unheard(cluster: &Cluster) -> bool {
     let serve = cluster.serve();
-    let wanted = config_id(&cluster.applications, cluster.told_capacity, serve.attempt);
+    let wanted = config_id(&cluster.applications, cluster.sent_capacity, serve.attempt);
     let is_there = cluster.dashboard.is_some() && cluster.config.is_some();
     is_there && serve.accepted.as_ref() != Some(&wanted) && serve.failures == 0
 }

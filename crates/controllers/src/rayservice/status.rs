@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time as ApiTime}
 use planner::Time;
 
 use super::{
-    decide::{Action, Decision, Which, attempts},
+    decide::{Action, ClusterSlot, Decision, attempts},
     observe::{Cluster, Observed},
     serve,
 };
@@ -64,8 +64,8 @@ fn read(cluster: Option<&Cluster>, decision: &Decision, heard: &[Answer]) -> Opt
     let cluster = cluster?;
     let mut status = cluster.status.clone();
     status.ray_cluster_status = cluster.object.as_ref().and_then(|object| object.status.clone());
-    let talk = decision.talks.iter().find(|talk| talk.cluster == cluster.name);
-    let found = serve::hear(cluster, &cluster.serve(), talk, heard);
+    let serve_call = decision.serve_calls.iter().find(|serve_call| serve_call.cluster == cluster.name);
+    let found = serve::hear(cluster, &cluster.serve(), serve_call, heard);
     status.serve = Some(found.serve);
     status.application_statuses = found.applications.unwrap_or(status.application_statuses);
     Some(status)
@@ -137,7 +137,7 @@ fn apply(status: &mut RayServiceStatus, observed: &Observed, decision: &Decision
             progressed(status, micro());
         }
         Action::Move(to) => {
-            let shares = [(Which::Pending, *to), (Which::Active, 100 - *to)];
+            let shares = [(ClusterSlot::Pending, *to), (ClusterSlot::Active, 100 - *to)];
             for (which, weight) in shares {
                 if let Some(it) = of(status, which) {
                     it.traffic_routed_percent = Some(int(weight));
@@ -189,10 +189,10 @@ fn begun(observed: &Observed, name: &str) -> ClusterServiceStatus {
     }
 }
 
-fn of(status: &mut RayServiceStatus, which: Which) -> Option<&mut ClusterServiceStatus> {
+fn of(status: &mut RayServiceStatus, which: ClusterSlot) -> Option<&mut ClusterServiceStatus> {
     match which {
-        Which::Active => status.active_service_status.as_mut(),
-        Which::Pending => status.pending_service_status.as_mut(),
+        ClusterSlot::Active => status.active_service_status.as_mut(),
+        ClusterSlot::Pending => status.pending_service_status.as_mut(),
     }
 }
 
@@ -228,41 +228,41 @@ fn set_conditions(status: &mut RayServiceStatus, observed: &Observed, decision: 
             format!("{left} RayClusters are being deleted")
         };
         for ty in [types::READY, types::UPGRADE_IN_PROGRESS] {
-            conditions.holds_not(ty, reason, &told);
+            conditions.set_false(ty, reason, &told);
         }
         let (is, is_not) =
             if done { (types::SUSPENDED, types::SUSPENDING) } else { (types::SUSPENDING, types::SUSPENDED) };
-        conditions.holds(is, reason, &told);
-        conditions.holds_not(is_not, reason, &told);
+        conditions.set_true(is, reason, &told);
+        conditions.set_false(is_not, reason, &told);
     } else {
-        conditions.holds_not(types::SUSPENDED, reasons::RESUMED, "");
-        conditions.holds_not(types::SUSPENDING, reasons::RESUMED, "");
+        conditions.set_false(types::SUSPENDED, reasons::RESUMED, "");
+        conditions.set_false(types::SUSPENDING, reasons::RESUMED, "");
         let zero = "Number of serve endpoints dropped to 0";
         match (endpoints > 0, active) {
             (true, _) => {
                 let told = "Number of serve endpoints is greater than 0";
-                conditions.holds(types::READY, reasons::NON_ZERO_ENDPOINTS, told);
+                conditions.set_true(types::READY, reasons::NON_ZERO_ENDPOINTS, told);
             }
             _ if decision.is_overdue => {
-                conditions.holds_not(types::READY, reasons::INITIALIZING_TIMEOUT, &message);
+                conditions.set_false(types::READY, reasons::INITIALIZING_TIMEOUT, &message);
             }
-            (false, true) => conditions.holds_not(types::READY, reasons::ZERO_ENDPOINTS, zero),
+            (false, true) => conditions.set_false(types::READY, reasons::ZERO_ENDPOINTS, zero),
             (false, false) if was_ready => {
-                conditions.holds_not(types::READY, reasons::ZERO_ENDPOINTS, zero);
+                conditions.set_false(types::READY, reasons::ZERO_ENDPOINTS, zero);
             }
-            (false, false) => conditions.holds_not(types::READY, reasons::INITIALIZING, &message),
+            (false, false) => conditions.set_false(types::READY, reasons::INITIALIZING, &message),
         }
         match (active, pending) {
             (true, true) => {
                 let told = "Both active and pending Ray clusters exist";
-                conditions.holds(types::UPGRADE_IN_PROGRESS, reasons::BOTH_CLUSTERS, told);
+                conditions.set_true(types::UPGRADE_IN_PROGRESS, reasons::BOTH_CLUSTERS, told);
             }
             (true, false) => {
                 let told = "Active Ray cluster exists and no pending Ray cluster";
-                conditions.holds_not(types::UPGRADE_IN_PROGRESS, reasons::NO_PENDING_CLUSTER, told);
+                conditions.set_false(types::UPGRADE_IN_PROGRESS, reasons::NO_PENDING_CLUSTER, told);
             }
             (false, _) => {
-                conditions.holds_not(types::UPGRADE_IN_PROGRESS, reasons::INITIALIZING, &message);
+                conditions.set_false(types::UPGRADE_IN_PROGRESS, reasons::INITIALIZING, &message);
             }
         }
     }

@@ -7,12 +7,12 @@ use api::{
     rayservice::{self, IncrementalUpgradeOptions, RayService, RayServiceSpec, UpgradeType},
 };
 use kube::ResourceExt;
-use planner::granted::Pace;
+use planner::granted::StepSchedule;
 use serde_json::{Value, json};
 
 use crate::{
     count, labels, owner,
-    traffic::{Entrance, Parents, Protocol, Traffic},
+    traffic::{Parents, Protocol, Traffic, TrafficPort},
 };
 
 /// The head's port of Serve where no port is named `serve`.
@@ -36,7 +36,7 @@ pub(super) enum Strategy {
     /// All traffic at once, when the new cluster is ready.
     BlueGreen,
     /// Step by step.
-    Incremental(Pace),
+    Incremental(StepSchedule),
 }
 
 impl Strategy {
@@ -50,7 +50,8 @@ impl Strategy {
             return Some(Self::BlueGreen);
         };
         let interval = Duration::from_secs(u64::from(count(options.interval_seconds)));
-        let pace = Pace::new(count(options.max_surge_percent), count(options.step_size_percent), interval);
+        let pace =
+            StepSchedule::new(count(options.max_surge_percent), count(options.step_size_percent), interval);
         pace.map(Self::Incremental)
     }
 
@@ -59,10 +60,10 @@ impl Strategy {
     }
 
     /// The pace of the planner. Blue/green is a surge of everything and one step.
-    pub(super) fn pace(self) -> Option<Pace> {
+    pub(super) fn pace(self) -> Option<StepSchedule> {
         match self {
             Self::None => None,
-            Self::BlueGreen => Pace::new(100, 100, Duration::ZERO),
+            Self::BlueGreen => StepSchedule::new(100, 100, Duration::ZERO),
             Self::Incremental(pace) => Some(pace),
         }
     }
@@ -150,14 +151,14 @@ pub(super) fn traffic(service: &RayService, ports: Ports) -> Traffic {
     let strategy = service.spec.upgrade_strategy.as_ref();
     let options = strategy.and_then(|strategy| strategy.incremental());
     let is_shipped = strategy.and_then(|it| it.ty) == Some(UpgradeType::NewClusterWithIncrementalUpgrade);
-    let http = Entrance {
+    let http = TrafficPort {
         name: "http".to_owned(),
         protocol: Protocol::Http,
         route: format!("{name}-httproute"),
         listens: if is_shipped { SHIPPED_PORT } else { ports.serve },
         port: ports.serve,
     };
-    let grpc = ports.grpc.map(|port| Entrance {
+    let grpc = ports.grpc.map(|port| TrafficPort {
         name: "grpc".to_owned(),
         protocol: Protocol::Grpc,
         route: format!("{name}-grpcroute"),
@@ -168,7 +169,7 @@ pub(super) fn traffic(service: &RayService, ports: Ports) -> Traffic {
         namespace: service.namespace().unwrap_or_default(),
         owner: owner(service),
         labels: labels_of(service),
-        entrances: [Some(http), grpc].into_iter().flatten().collect(),
+        ports: [Some(http), grpc].into_iter().flatten().collect(),
         gateway: options.map(|options| parents(&name, options)),
         settle: SETTLE,
     }

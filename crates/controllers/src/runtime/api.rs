@@ -158,7 +158,7 @@ impl Context {
         };
         let object: K = self.send(&attempt, request).await.map_err(|failed| failed.into_error(&attempt))?;
         let written = serde_json::to_value(&object).map_err(|error| attempt.malformed(&error))?;
-        self.memory.settle(&object.uid().unwrap_or_default(), digest(&parts(&written, exact)));
+        self.memory.remember_applied(&object.uid().unwrap_or_default(), digest(&parts(&written, exact)));
         let is_changed = written["spec"] != live_json["spec"] || written["metadata"] != live_json["metadata"];
         self.handle_event::<K>(CacheEvent::WriteResponse(object));
         let is_wanted_as_before = live.annotations().get(labels::APPLIED) == Some(&mark);

@@ -20,13 +20,13 @@ use tokio::{
 use crate::runtime::timestamp;
 
 /// How long a lease holds without being renewed.
-const HOLDS: Duration = Duration::from_secs(15);
+const LEASE_DURATION: Duration = Duration::from_secs(15);
 
 /// How long a leader may go on without having renewed it: shorter, so that it has stopped before another begins.
-const GOES_ON: Duration = Duration::from_secs(10);
+const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 
 /// How often it is renewed or asked for.
-const EVERY: Duration = Duration::from_secs(2);
+const RETRY_PERIOD: Duration = Duration::from_secs(2);
 
 /// The lease of the controllers, asked for under a name of one's own.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ pub enum End {
 }
 
 /// A lease as it was seen, and since when it has been so.
-struct Sight {
+struct ObservedLease {
     lease: Option<Lease>,
     since: Instant,
 }
@@ -68,21 +68,21 @@ impl Claim {
 
     /// Waits until the lease is ours; false if told to stop before.
     pub async fn acquire(&self, stop: &mut watch::Receiver<bool>) -> bool {
-        let mut sight: Option<Sight> = None;
+        let mut sight: Option<ObservedLease> = None;
         loop {
-            if let Ok(Ok(lease)) = timeout(EVERY, self.api.get_opt(&self.name)).await {
+            if let Ok(Ok(lease)) = timeout(RETRY_PERIOD, self.api.get_opt(&self.name)).await {
                 let same = sight.as_ref().is_some_and(|sight| sight.lease == lease);
                 let since = sight.filter(|_| same).map_or_else(Instant::now, |sight| sight.since);
                 let free = self.is_free(lease.as_ref(), since);
                 if free && self.write(lease.as_ref(), &self.identity).await {
                     return true;
                 }
-                sight = Some(Sight { lease, since });
+                sight = Some(ObservedLease { lease, since });
             }
             tokio::select! {
                 biased;
                 _ = stop.wait_for(|stop| *stop) => return false,
-                () = sleep(EVERY) => {}
+                () = sleep(RETRY_PERIOD) => {}
             }
         }
     }
@@ -94,17 +94,17 @@ impl Claim {
             let stopped = tokio::select! {
                 biased;
                 stopped = stop.wait_for(|stop| *stop) => stopped.is_ok(),
-                () = sleep(EVERY) => false,
+                () = sleep(RETRY_PERIOD) => false,
             };
             if stopped {
                 self.renew("").await;
                 return End::Stopped;
             }
             let began = Instant::now();
-            if timeout(GOES_ON, self.renew(&self.identity)).await == Ok(true) {
+            if timeout(RENEW_DEADLINE, self.renew(&self.identity)).await == Ok(true) {
                 renewed = began;
             }
-            if renewed.elapsed() >= GOES_ON {
+            if renewed.elapsed() >= RENEW_DEADLINE {
                 return End::Lost;
             }
         }
@@ -116,7 +116,7 @@ impl Claim {
         let Some(spec) = lease.and_then(|lease| lease.spec.as_ref()) else { return true };
         let holder = spec.holder_identity.as_deref().unwrap_or_default();
         let term = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-        let term = term.map_or(HOLDS, Duration::from_secs);
+        let term = term.map_or(LEASE_DURATION, Duration::from_secs);
         let is_over = since.elapsed() > term || (self.is_gone)(holder);
         holder.is_empty() || holder == self.identity || is_over
     }
@@ -135,7 +135,7 @@ impl Claim {
         let stays = before.holder_identity.as_deref() == Some(holder);
         let spec = LeaseSpec {
             holder_identity: Some(holder.to_owned()),
-            lease_duration_seconds: i32::try_from(HOLDS.as_secs()).ok(),
+            lease_duration_seconds: i32::try_from(LEASE_DURATION.as_secs()).ok(),
             acquire_time: if stays { before.acquire_time } else { Some(now.clone()) },
             renew_time: Some(now),
             lease_transitions: Some(before.lease_transitions.unwrap_or_default() + i32::from(!stays)),

@@ -1,7 +1,7 @@
 //! Conditions: their types, their reasons, and how long they stand in a status.
 //!
-//! One rule for all: what is *always* told stands there from the first status on, true or false. What a public operator
-//! tells is as that operator has it. An *alarm* stands there as long as it is true, and leaves nothing behind: a
+//! One rule for all: what is *always* told lifetime there from the first status on, true or false. What a public operator
+//! tells is as that operator has it. An *alarm* lifetime there as long as it is true, and leaves nothing behind: a
 //! reader who comes later sees the same.
 
 use api::Conditions as List;
@@ -15,12 +15,12 @@ use crate::runtime::timestamp;
 pub struct Type {
     /// Its name. Clients match it.
     pub name: &'static str,
-    stands: Stands,
+    lifetime: Lifetime,
 }
 
-/// How long a condition stands in a status.
+/// How long a condition lifetime in a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stands {
+enum Lifetime {
     /// From the first status on.
     Always,
     /// From when it was first true; when it no longer is, with the words that it had.
@@ -33,15 +33,15 @@ enum Stands {
 const LONGEST: usize = 1_024;
 
 const fn always(name: &'static str) -> Type {
-    Type { name, stands: Stands::Always }
+    Type { name, lifetime: Lifetime::Always }
 }
 
 const fn once(name: &'static str) -> Type {
-    Type { name, stands: Stands::Once }
+    Type { name, lifetime: Lifetime::Once }
 }
 
 const fn alarm(name: &'static str) -> Type {
-    Type { name, stands: Stands::WhileTrue }
+    Type { name, lifetime: Lifetime::WhileTrue }
 }
 
 /// What any kind may say.
@@ -110,7 +110,7 @@ pub mod modeldeployment {
     pub const DEGRADED: Type = always("Degraded");
     /// Traffic goes back.
     pub const ROLLBACK_IN_PROGRESS: Type = always("RollbackInProgress");
-    /// The rollout stands still until a person says so.
+    /// The rollout lifetime still until a person says so.
     pub const PAUSED: Type = always("Paused");
     /// A rollout was started that does not fit the cluster.
     pub const CAPACITY_SHORT: Type = alarm("CapacityShort");
@@ -226,29 +226,29 @@ impl<'a> Writer<'a> {
     }
 
     /// Something is so.
-    pub(crate) fn holds(&mut self, ty: Type, reason: &str, message: &str) {
+    pub(crate) fn set_true(&mut self, ty: Type, reason: &str, message: &str) {
         self.put(ty, true, reason, message);
     }
 
     /// Something is not so. The words are for what is always told.
-    pub(crate) fn holds_not(&mut self, ty: Type, reason: &str, message: &str) {
-        match ty.stands {
-            Stands::Always => self.put(ty, false, reason, message),
-            Stands::Once => {
+    pub(crate) fn set_false(&mut self, ty: Type, reason: &str, message: &str) {
+        match ty.lifetime {
+            Lifetime::Always => self.put(ty, false, reason, message),
+            Lifetime::Once => {
                 let known = self.list.iter().find(|condition| condition.type_ == ty.name).cloned();
                 if let Some(known) = known {
                     self.put(ty, false, &known.reason, &known.message);
                 }
             }
-            Stands::WhileTrue => self.list.retain(|condition| condition.type_ != ty.name),
+            Lifetime::WhileTrue => self.list.retain(|condition| condition.type_ != ty.name),
         }
     }
 
     /// An alarm is so where there is a message.
     pub(crate) fn alarm(&mut self, ty: Type, reason: &str, message: Option<&str>) {
         match message {
-            Some(message) => self.holds(ty, reason, message),
-            None => self.holds_not(ty, reason, ""),
+            Some(message) => self.set_true(ty, reason, message),
+            None => self.set_false(ty, reason, ""),
         }
     }
 
@@ -295,10 +295,10 @@ mod tests {
     #[test]
     fn the_time_of_a_condition_is_that_of_its_last_change() {
         let mut list = List::new();
-        at(&mut list, 2).holds(always("A"), "Why", "because");
-        at(&mut list, 3).holds(always("A"), "Other", "words");
+        at(&mut list, 2).set_true(always("A"), "Why", "because");
+        at(&mut list, 3).set_true(always("A"), "Other", "words");
         assert_eq!(fields(&list), [("True", "Other", "words", 2)]);
-        at(&mut list, 4).holds_not(always("A"), "Not", "");
+        at(&mut list, 4).set_false(always("A"), "Not", "");
         assert_eq!(fields(&list), [("False", "Not", "", 4)]);
         assert_eq!(list[0].observed_generation, Some(4));
     }
@@ -306,12 +306,12 @@ mod tests {
     #[test]
     fn what_is_over_stands_there_as_its_type_says() {
         let mut list = List::new();
-        at(&mut list, 1).holds_not(once("A"), "", "");
-        at(&mut list, 1).holds_not(alarm("B"), "", "");
+        at(&mut list, 1).set_false(once("A"), "", "");
+        at(&mut list, 1).set_false(alarm("B"), "", "");
         assert!(list.is_empty(), "what never was is not told");
-        at(&mut list, 2).holds(once("A"), "Why", "because");
+        at(&mut list, 2).set_true(once("A"), "Why", "because");
         at(&mut list, 2).alarm(alarm("B"), "Why", Some("because"));
-        at(&mut list, 3).holds_not(once("A"), "", "");
+        at(&mut list, 3).set_false(once("A"), "", "");
         at(&mut list, 3).alarm(alarm("B"), "Why", None);
         assert_eq!(fields(&list), [("False", "Why", "because", 3)]);
     }

@@ -33,7 +33,7 @@ pub(crate) struct Traffic {
     /// What its objects are labelled with.
     pub(crate) labels: Value,
     /// One for each port.
-    pub(crate) entrances: Vec<Entrance>,
+    pub(crate) ports: Vec<TrafficPort>,
     /// Where traffic comes in; nothing where Services are all there is.
     pub(crate) gateway: Option<Parents>,
     /// How long a gateway of others may take to do what it has confirmed.
@@ -42,7 +42,7 @@ pub(crate) struct Traffic {
 
 /// One way in: a listener of the Gateway, a route, and the port of every backend.
 #[derive(Clone, Debug)]
-pub(crate) struct Entrance {
+pub(crate) struct TrafficPort {
     /// The name of the listener and of the port of Services.
     pub(crate) name: String,
     pub(crate) protocol: Protocol,
@@ -54,7 +54,7 @@ pub(crate) struct Entrance {
     pub(crate) port: i32,
 }
 
-/// What an entrance speaks.
+/// What an port speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Http,
@@ -82,7 +82,7 @@ pub(crate) struct Parents {
 }
 
 /// The weights of backends, by the names of their Services.
-pub(crate) type Shares = Vec<(String, u32)>;
+pub(crate) type BackendWeights = Vec<(String, u32)>;
 
 /// What there is of the traffic of a service.
 #[derive(Clone, Debug)]
@@ -94,8 +94,8 @@ pub(crate) struct Observed {
 
 /// What routes say, and since when it counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Weighed {
-    pub(crate) shares: Shares,
+pub(crate) struct RouteWeights {
+    pub(crate) shares: BackendWeights,
     /// When the data plane does what they say; unknown until it says so.
     pub(crate) applied_at: Option<Time>,
 }
@@ -117,19 +117,19 @@ impl Observed {
     }
 
     /// What the routes say of a service, and when it counts. All of them must say the same, and all must be there.
-    pub(crate) fn weighed(&self, inputs: &Inputs<'_>, traffic: &Traffic) -> Option<Weighed> {
+    pub(crate) fn route_weights(&self, inputs: &Inputs<'_>, traffic: &Traffic) -> Option<RouteWeights> {
         let routes: Vec<&Route> = self.routes.iter().filter(|route| traffic.wants(route)).collect();
-        let shares: Vec<Shares> = routes.iter().map(|route| route.shares()).collect();
+        let shares: Vec<BackendWeights> = routes.iter().map(|route| route.shares()).collect();
         let first = shares.first().cloned()?;
         if !inputs.protections.settle {
-            return Some(Weighed { shares: first, applied_at: Some(Time::ZERO) });
+            return Some(RouteWeights { shares: first, applied_at: Some(Time::ZERO) });
         }
         let ours = inputs.data_plane.map(|data_plane| data_plane.controller.as_str());
-        let taken_up = |route: &&Route| route.taken_up(ours, traffic.settle, inputs.times);
-        let taken_up: Option<Vec<Time>> = routes.iter().map(taken_up).collect();
-        let agree = shares.iter().all(|other| *other == first) && routes.len() == traffic.entrances.len();
-        let applied_at = taken_up.and_then(|times| times.into_iter().max()).filter(|_| agree);
-        Some(Weighed { shares: first, applied_at })
+        let acknowledged_at = |route: &&Route| route.acknowledged_at(ours, traffic.settle, inputs.times);
+        let acknowledged_at: Option<Vec<Time>> = routes.iter().map(acknowledged_at).collect();
+        let agree = shares.iter().all(|other| *other == first) && routes.len() == traffic.ports.len();
+        let applied_at = acknowledged_at.and_then(|times| times.into_iter().max()).filter(|_| agree);
+        Some(RouteWeights { shares: first, applied_at })
     }
 }
 
@@ -163,16 +163,16 @@ impl Traffic {
 
     fn service(&self, backend: Backend<'_>) -> (Key, Value) {
         let Backend { name, selector, labels, annotations, owner } = backend;
-        let port = |entrance: &Entrance| {
-            let port = entrance.port;
+        let port = |traffic_port: &TrafficPort| {
+            let port = traffic_port.port;
             let mut entry =
-                json!({"name": entrance.name, "port": port, "targetPort": port, "protocol": "TCP"});
-            if entrance.protocol == Protocol::Grpc {
+                json!({"name": traffic_port.name, "port": port, "targetPort": port, "protocol": "TCP"});
+            if traffic_port.protocol == Protocol::Grpc {
                 entry["appProtocol"] = "kubernetes.io/h2c".into();
             }
             entry
         };
-        let ports: Vec<Value> = self.entrances.iter().map(port).collect();
+        let ports: Vec<Value> = self.ports.iter().map(port).collect();
         let mut metadata = self.metadata(name, &owner);
         metadata["labels"] = labels;
         if annotations.is_object() {
@@ -189,7 +189,7 @@ impl Traffic {
         json!({"name": name, "namespace": self.namespace, "labels": labels, "ownerReferences": [owner]})
     }
 
-    /// Makes the Gateway of a service that asks for one of its own: a listener for each entrance.
+    /// Makes the Gateway of a service that asks for one of its own: a listener for each port.
     pub(crate) async fn keep_gateway<K: Watched>(
         &self,
         executor: &Executor<'_, K>,
@@ -198,15 +198,15 @@ impl Traffic {
         let Some((name, class)) = self.gateway.as_ref().and_then(|gateway| gateway.own.as_ref()) else {
             return Ok(());
         };
-        let listener = |entrance: &Entrance| {
+        let listener = |traffic_port: &TrafficPort| {
             let mut allowed = json!({"namespaces": {"from": "Same"}});
-            if entrance.protocol == Protocol::Grpc {
+            if traffic_port.protocol == Protocol::Grpc {
                 allowed["kinds"] = json!([{"group": "gateway.networking.k8s.io", "kind": "GRPCRoute"}]);
             }
-            let Entrance { name, listens, .. } = entrance;
+            let TrafficPort { name, listens, .. } = traffic_port;
             json!({"name": name, "port": listens, "protocol": "HTTP", "allowedRoutes": allowed})
         };
-        let listeners: Vec<Value> = self.entrances.iter().map(listener).collect();
+        let listeners: Vec<Value> = self.ports.iter().map(listener).collect();
         let body = json!({
             "apiVersion": "gateway.networking.k8s.io/v1",
             "kind": "Gateway",
@@ -237,9 +237,9 @@ impl Traffic {
         }
     }
 
-    /// Whether one of the entrances has this route.
+    /// Whether one of the ports has this route.
     fn wants(&self, route: &Route) -> bool {
-        self.gateway.is_some() && self.entrances.iter().any(|entrance| route.is_of(entrance))
+        self.gateway.is_some() && self.ports.iter().any(|traffic_port| route.is_of(traffic_port))
     }
 
     /// Makes every route say these weights. `moves` says that they are other ones than before: their time counts from
@@ -248,17 +248,17 @@ impl Traffic {
         &self,
         executor: &Executor<'_, K>,
         observed: &Observed,
-        shares: &Shares,
+        shares: &BackendWeights,
         moves: bool,
     ) -> Result<bool, Error> {
         let Some(gateway) = &self.gateway else { return Ok(true) };
         let mut all = true;
         let before = observed.routes.iter().filter_map(Route::weighed_at).max().filter(|_| !moves);
         let weighed_at = before.unwrap_or_else(|| timestamp(executor.now())).to_string();
-        for entrance in &self.entrances {
-            let wanted = self.route(gateway, entrance, shares, &weighed_at);
-            let live = observed.routes.iter().find(|route| route.is_of(entrance));
-            all &= match (entrance.protocol, live) {
+        for traffic_port in &self.ports {
+            let wanted = self.route(gateway, traffic_port, shares, &weighed_at);
+            let live = observed.routes.iter().find(|route| route.is_of(traffic_port));
+            all &= match (traffic_port.protocol, live) {
                 (_, Some(Route::Http(live))) => {
                     executor.apply(Apply::new(wanted, Some(live.as_ref())).exactly(OURS)).await?
                 }
@@ -276,15 +276,15 @@ impl Traffic {
     fn route(
         &self,
         gateway: &Parents,
-        entrance: &Entrance,
-        shares: &Shares,
+        traffic_port: &TrafficPort,
+        shares: &BackendWeights,
         weighed_at: &str,
     ) -> (Key, Value) {
         let own = gateway.own.as_ref().map(|(name, _)| name.as_str()).unwrap_or_default();
-        let parents = gateway
-            .existing
-            .as_ref()
-            .map_or_else(|| json!([{"name": own, "sectionName": entrance.name}]), |parents| json!(parents));
+        let parents = gateway.existing.as_ref().map_or_else(
+            || json!([{"name": own, "sectionName": traffic_port.name}]),
+            |parents| json!(parents),
+        );
         let parent = |mut parent: Value| {
             fill(&mut parent, "group", "gateway.networking.k8s.io");
             fill(&mut parent, "kind", "Gateway");
@@ -292,9 +292,9 @@ impl Traffic {
         };
         let parents: Vec<Value> =
             parents.as_array().cloned().unwrap_or_default().into_iter().map(parent).collect();
-        let backend = |(service, weight): &(String, u32)| json!({"group": "", "kind": "Service", "name": service, "port": entrance.port, "weight": weight});
+        let backend = |(service, weight): &(String, u32)| json!({"group": "", "kind": "Service", "name": service, "port": traffic_port.port, "weight": weight});
         let mut rule = json!({"backendRefs": shares.iter().map(backend).collect::<Vec<_>>()});
-        if entrance.protocol == Protocol::Http {
+        if traffic_port.protocol == Protocol::Http {
             let all = ["/".to_owned()];
             let paths = if gateway.paths.is_empty() { &all[..] } else { &gateway.paths };
             let path = |path: &String| json!({"path": {"type": "PathPrefix", "value": path}});
@@ -304,16 +304,16 @@ impl Traffic {
         if !gateway.hostnames.is_empty() {
             spec["hostnames"] = json!(gateway.hostnames);
         }
-        let kind = match entrance.protocol {
+        let kind = match traffic_port.protocol {
             Protocol::Http => "HTTPRoute",
             Protocol::Grpc => "GRPCRoute",
         };
-        let mut metadata = self.metadata(&entrance.route, &self.owner);
+        let mut metadata = self.metadata(&traffic_port.route, &self.owner);
         metadata["annotations"] = json!({labels::WEIGHED_AT: weighed_at});
         let body = json!({
             "apiVersion": "gateway.networking.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": spec,
         });
-        (self.key(&entrance.route), body)
+        (self.key(&traffic_port.route), body)
     }
 }
 
@@ -324,13 +324,13 @@ fn fill(object: &mut Value, field: &str, value: &str) {
 }
 
 /// Weights as an annotation says them, where no route does.
-pub(crate) fn to_text(shares: &Shares) -> String {
+pub(crate) fn to_text(shares: &BackendWeights) -> String {
     let entries: Vec<String> = shares.iter().map(|(name, weight)| format!("{name}={weight}")).collect();
     entries.join(",")
 }
 
 /// The opposite of [`to_text`].
-pub(crate) fn from_text(text: &str) -> Shares {
+pub(crate) fn from_text(text: &str) -> BackendWeights {
     let entry = |entry: &str| {
         let (name, weight) = entry.split_once('=')?;
         Some((name.to_owned(), weight.parse().ok()?))

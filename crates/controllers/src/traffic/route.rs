@@ -8,7 +8,7 @@ use kube::{Resource, api::ObjectMeta};
 use planner::Time;
 use serde_json::Value;
 
-use super::{Entrance, Protocol, Shares};
+use super::{BackendWeights, Protocol, TrafficPort};
 use crate::{
     labels,
     runtime::{Cache, Times},
@@ -29,13 +29,13 @@ impl Route {
         http.chain(cache.owned_by::<GRPCRoute>(uid).cloned().map(Self::Grpc)).collect()
     }
 
-    /// Whether this is the route of an entrance.
-    pub(super) fn is_of(&self, entrance: &Entrance) -> bool {
+    /// Whether this is the route of an port.
+    pub(super) fn is_of(&self, traffic_port: &TrafficPort) -> bool {
         let protocol = match self {
             Self::Http(_) => Protocol::Http,
             Self::Grpc(_) => Protocol::Grpc,
         };
-        protocol == entrance.protocol && self.meta().name.as_deref() == Some(entrance.route.as_str())
+        protocol == traffic_port.protocol && self.meta().name.as_deref() == Some(traffic_port.route.as_str())
     }
 
     fn meta(&self) -> &ObjectMeta {
@@ -60,7 +60,7 @@ impl Route {
     }
 
     /// The weights that it says. All its rules say the same.
-    pub(super) fn shares(&self) -> Shares {
+    pub(super) fn shares(&self) -> BackendWeights {
         let backends = self.spec()["rules"][0]["backendRefs"].as_array().into_iter().flatten();
         let share = |backend: &Value| {
             let name = backend["name"].as_str()?.to_owned();
@@ -79,7 +79,12 @@ impl Route {
     /// says, and a while after it said so where it is not.
     ///
     /// Every parent that answers for it has to, since each of them may get traffic; but not those that refuse it.
-    pub(super) fn taken_up(&self, ours: Option<&str>, settle: Duration, times: &Times) -> Option<Time> {
+    pub(super) fn acknowledged_at(
+        &self,
+        ours: Option<&str>,
+        settle: Duration,
+        times: &Times,
+    ) -> Option<Time> {
         let (spec, status, generation) = (self.spec(), self.status(), self.meta().generation);
         let answers = || status.and_then(|status| status["parents"].as_array()).into_iter().flatten();
         let mut took = Vec::new();
@@ -98,8 +103,9 @@ impl Route {
             true => Some(Time::ZERO),
             false => {
                 let answered = self.answered_at(times).map(|second| settled_at(second, settle));
-                let weighed = self.weighed_at().map(|weighed| times.moment(weighed) + settle);
-                answered.max(weighed).or(Some(Time::ZERO))
+                let route_weights =
+                    self.weighed_at().map(|route_weights| times.moment(route_weights) + settle);
+                answered.max(route_weights).or(Some(Time::ZERO))
             }
         }
     }
@@ -147,7 +153,7 @@ mod tests {
     const SETTLE: Duration = Duration::from_secs(5);
     const WEIGHED: &str = "1970-01-01T00:01:40.5Z";
 
-    /// A route of generation 2 to these parents, weighed at 100.5 s, with these answers, the last of them at 130 s.
+    /// A route of generation 2 to these parents, weighted at 100.5 s, with these answers, the last of them at 130 s.
     fn route(parents: &[&str], answers: &[Value]) -> Route {
         let parents: Vec<Value> = parents.iter().map(|parent| json!({"name": parent})).collect();
         let write = |subresource: &str, time: &str| json!({"manager": "m", "operation": "Update", "subresource": subresource, "time": time});
@@ -177,34 +183,34 @@ mod tests {
         })
     }
 
-    fn taken_up(parents: &[&str], answers: &[Value]) -> Option<u64> {
+    fn acknowledged_at(parents: &[&str], answers: &[Value]) -> Option<u64> {
         let times = Times::at(Duration::from_hours(1));
-        route(parents, answers).taken_up(Some("us"), SETTLE, &times).map(|time| time.as_secs())
+        route(parents, answers).acknowledged_at(Some("us"), SETTLE, &times).map(|time| time.as_secs())
     }
 
     #[test]
     fn a_gateway_of_others_has_its_time_from_when_it_accepted() {
-        assert_eq!(taken_up(&["a"], &[answer("a", "they", "True", 2)]), Some(136));
-        assert_eq!(taken_up(&["a"], &[answer("a", "they", "True", 1)]), None);
-        assert_eq!(taken_up(&["a"], &[answer("a", "they", "False", 2)]), None);
-        assert_eq!(taken_up(&["a"], &[]), None);
+        assert_eq!(acknowledged_at(&["a"], &[answer("a", "they", "True", 2)]), Some(136));
+        assert_eq!(acknowledged_at(&["a"], &[answer("a", "they", "True", 1)]), None);
+        assert_eq!(acknowledged_at(&["a"], &[answer("a", "they", "False", 2)]), None);
+        assert_eq!(acknowledged_at(&["a"], &[]), None);
     }
 
     #[test]
     fn our_gateway_needs_no_time() {
-        assert_eq!(taken_up(&["a"], &[answer("a", "us", "True", 2)]), Some(0));
+        assert_eq!(acknowledged_at(&["a"], &[answer("a", "us", "True", 2)]), Some(0));
     }
 
     #[test]
     fn every_gateway_that_may_get_traffic_is_waited_for() {
-        let both = |other: Value| taken_up(&["a", "b"], &[answer("a", "us", "True", 2), other]);
+        let both = |other: Value| acknowledged_at(&["a", "b"], &[answer("a", "us", "True", 2), other]);
         assert_eq!(both(answer("b", "they", "True", 1)), None);
         assert_eq!(both(answer("b", "they", "True", 2)), Some(136));
         assert_eq!(both(answer("b", "they", "False", 2)), Some(0), "it refuses");
         assert_eq!(both(answer("c", "they", "True", 1)), Some(0), "nobody asked it");
         let gone = answer("a", "before", "True", 1);
         assert_eq!(
-            taken_up(&["a"], &[gone, answer("a", "us", "True", 2)]),
+            acknowledged_at(&["a"], &[gone, answer("a", "us", "True", 2)]),
             Some(0),
             "somebody else took over"
         );

@@ -10,7 +10,7 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity as ApiQuantity,
 };
 use kube::ResourceExt;
-use planner::admission::{Amounts, Room};
+use planner::admission::{Amounts, FreeCapacity};
 use schema::quantity::Quantity;
 
 /// The number of pods, which nodes limit like a resource.
@@ -58,7 +58,7 @@ pub(crate) fn of_nodes<'a>(
     nodes: impl Iterator<Item = &'a Node>,
     pods: impl Iterator<Item = &'a Pod>,
     belongs: impl Fn(&Pod) -> Belongs,
-) -> Option<Room> {
+) -> Option<FreeCapacity> {
     let mut found: BTreeMap<String, (Amounts, Amounts)> = BTreeMap::new();
     for node in nodes {
         if let Some(amounts) = offered(shape, node) {
@@ -84,7 +84,7 @@ pub(crate) fn of_nodes<'a>(
         }
     }
     let (now, later) = found.into_values().unzip();
-    Some(Room { now, later })
+    Some(FreeCapacity { now, later })
 }
 
 /// Whose resources a pod holds.

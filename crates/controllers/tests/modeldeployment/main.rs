@@ -4,7 +4,6 @@
 mod capacity;
 mod checks;
 mod clock;
-mod entrances;
 mod foreign;
 mod nodes;
 mod outside_checks;
@@ -13,6 +12,7 @@ mod scaling;
 #[path = "../stage/mod.rs"]
 mod stage;
 mod strategies;
+mod traffic_ports;
 mod truth;
 mod verbs;
 

@@ -7,7 +7,7 @@ use crate::{Code, reason::Reason};
 pub(super) fn plan(wanted: &Wanted, observed: &Observed, set: InPlace, current: VersionId) -> Decision {
     let goal = match observed.rollout.phase {
         Phase::Forward => wanted.target,
-        Phase::Back => current,
+        Phase::RollingBack => current,
         Phase::Paused => {
             return (
                 Action::Wait,

@@ -138,7 +138,7 @@ pub enum Phase {
     /// Nowhere, until a person says so.
     Paused,
     /// To where it came from. Only a person or a new target leaves this.
-    Back,
+    RollingBack,
 }
 
 /// What the checks say.
@@ -227,15 +227,15 @@ impl Observed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Ask a version for so many units.
-    Ask(VersionId, u32),
+    Scale(VersionId, u32),
     /// Tell the set that is updated in place to become this version.
     Install(VersionId),
     /// Write these weights to the route. The flag says whether this is a forward move, whose time counts for the pace.
-    Weigh(Weights, bool),
+    SetWeights(Weights, bool),
     /// A canary goes on to this step.
-    EnterStep(u32),
+    StartStep(u32),
     /// The rollout changes its direction.
-    Enter(Phase),
+    SetPhase(Phase),
     /// The version carries everything: it is the current one from here on.
     Promote(VersionId),
     /// The version has no units and no traffic: it can go.
@@ -267,18 +267,18 @@ pub fn plan(wanted: &Wanted, observed: &Observed, now: Time) -> Decision {
     if let Some(stray) = strays.min_by_key(|v| v.id) {
         return movement::stray(wanted, observed, stray.id, current, now);
     }
-    let is_over = observed.rollout.phase == Phase::Back && !observed.exists(target);
+    let is_over = observed.rollout.phase == Phase::RollingBack && !observed.exists(target);
     if planted!("an-abort-with-nothing-to-abort-stops-the-service") && is_over {
-        return (Action::Ask(current, 0), Reason::new(Code::Scaling, "planted"));
+        return (Action::Scale(current, 0), Reason::new(Code::Scaling, "planted"));
     }
     if current == target || is_over {
         return movement::scale(wanted, observed, current);
     }
     match observed.rollout.phase {
-        Phase::Back if planted!("a-rollback-promotes") && observed.route.is_all(target) => {
+        Phase::RollingBack if planted!("a-rollback-promotes") && observed.route.is_all(target) => {
             (Action::Promote(target), Reason::new(Code::Promoted, "planted"))
         }
-        Phase::Back => movement::away(wanted, observed, target, current, now),
+        Phase::RollingBack => movement::away(wanted, observed, target, current, now),
         Phase::Paused => {
             let what = format!(
                 "the rollout is paused with {}% of the traffic moved",
@@ -323,8 +323,8 @@ fn failure(wanted: &Wanted, observed: &Observed, now: Time) -> Option<Decision> 
         return None;
     };
     let phase = match wanted.on_failure {
-        OnFailure::RollBack => Phase::Back,
+        OnFailure::RollBack => Phase::RollingBack,
         OnFailure::Pause => Phase::Paused,
     };
-    Some((Action::Enter(phase), Reason::new(code, what)))
+    Some((Action::SetPhase(phase), Reason::new(code, what)))
 }

@@ -55,7 +55,7 @@ fn raise(wanted: &Wanted, observed: &Observed, to: VersionId, goal: &Goal) -> Op
             all if all == units => format!("scaling {name} to {}", count(units)),
             all => format!("scaling {name} to {units} of {}: no more fit into the surge", count(all)),
         };
-        (Action::Ask(to, units), Reason::new(Code::Raising, what))
+        (Action::Scale(to, units), Reason::new(Code::Raising, what))
     })
 }
 
@@ -84,7 +84,7 @@ fn weigh(
         let what = format!("giving {name} {percent}% of the traffic: {ready}");
         // Where nothing is to serve there is nothing to pace.
         let is_paced = goal.forward && wanted.replicas > 0;
-        (Action::Weigh(weights, is_paced), Reason::new(Code::MovingTraffic, what))
+        (Action::SetWeights(weights, is_paced), Reason::new(Code::MovingTraffic, what))
     })
 }
 
@@ -130,7 +130,7 @@ fn lower(
             0 => format!("scaling {name} to {to}: it has no traffic left"),
             _ => format!("scaling {name} to {to}: its traffic needs no more"),
         };
-        (Action::Ask(from, kept), Reason::new(Code::Lowering, what))
+        (Action::Scale(from, kept), Reason::new(Code::Lowering, what))
     })
 }
 
@@ -228,7 +228,7 @@ pub(super) fn scale(wanted: &Wanted, observed: &Observed, current: VersionId) ->
     let done = (Action::Done, done);
     if observed.version(current).asked > wanted.replicas {
         let what = format!("the spec asks for {}", count(wanted.replicas));
-        return (Action::Ask(current, wanted.replicas), Reason::new(Code::Scaling, what));
+        return (Action::Scale(current, wanted.replicas), Reason::new(Code::Scaling, what));
     }
     shift(wanted, observed, current, current, Goal::everything(wanted, done))
 }
@@ -243,7 +243,7 @@ pub(super) fn rescue(wanted: &Wanted, observed: &Observed, current: VersionId) -
     let others = observed.versions.iter().map(|version| version.id).filter(can_serve).min();
     let rescuer = [current, wanted.target].into_iter().find(can_serve).or(others)?;
     let what = "no version with traffic has a ready replica: traffic moves to one that has";
-    Some((Action::Weigh(Weights::all(rescuer), false), Reason::new(Code::Rescuing, what)))
+    Some((Action::SetWeights(Weights::all(rescuer), false), Reason::new(Code::Rescuing, what)))
 }
 
 /// A version that is not wanted any more: its traffic goes back to the current one, and then it goes itself.
@@ -290,7 +290,7 @@ fn trim(wanted: &Wanted, observed: &Observed, current: VersionId, target: Versio
                 called(wanted, observed, id),
                 count(wanted.ceiling())
             );
-            (Action::Ask(id, units), Reason::new(Code::Trimming, what))
+            (Action::Scale(id, units), Reason::new(Code::Trimming, what))
         })
     })
 }
@@ -305,7 +305,7 @@ fn top_up(wanted: &Wanted, observed: &Observed, current: VersionId, target: Vers
                 called(wanted, observed, id),
                 count(units)
             );
-            (Action::Ask(id, units), Reason::new(Code::Raising, what))
+            (Action::Scale(id, units), Reason::new(Code::Raising, what))
         })
     })
 }
@@ -348,7 +348,7 @@ fn discard(id: VersionId, observed: &Observed) -> Decision {
     let version = observed.version(id);
     if version.asked > 0 {
         let what = "scaling a version without traffic to 0 replicas";
-        return (Action::Ask(id, 0), Reason::new(Code::Retiring, what));
+        return (Action::Scale(id, 0), Reason::new(Code::Retiring, what));
     }
     if version.live > 0 {
         let what = format!("waiting for {} to finish requests and end", count(version.live));

@@ -149,7 +149,7 @@ fn canary(
     promote: Decision,
 ) -> Decision {
     let index = observed.rollout.step;
-    let enter_next = |what: String| (Action::EnterStep(index + 1), Reason::new(Code::StepDone, what));
+    let enter_next = |what: String| (Action::StartStep(index + 1), Reason::new(Code::StepDone, what));
     match steps.get(index as usize) {
         Some(Step::Weight(percent, units)) => {
             let needed = Amount::Percent(*percent).ceil_of(wanted.carrying()).max(1);
@@ -249,7 +249,7 @@ fn blue_green(
         // A preview that lost a unit is a new one once it is whole.
         if observed.rollout.step == PREVIEWED {
             return (
-                Action::EnterStep(0),
+                Action::StartStep(0),
                 Reason::new(Code::StepRegressed, "the preview has lost a replica"),
             );
         }
@@ -266,7 +266,7 @@ fn blue_green(
     }
     if observed.rollout.step < PREVIEWED {
         let what = format!("the preview is whole: {} ready", movement::count(version.ready));
-        return (Action::EnterStep(PREVIEWED), Reason::new(Code::StepDone, what));
+        return (Action::StartStep(PREVIEWED), Reason::new(Code::StepDone, what));
     }
     let until = observed.rollout.step_since + delay;
     let look =
@@ -277,7 +277,7 @@ fn blue_green(
     if now < until {
         return (Action::Wait, look.until(until).then("all traffic is moved"));
     }
-    (Action::EnterStep(FLIPPING), Reason::new(Code::StepDone, "the new version is proven"))
+    (Action::StartStep(FLIPPING), Reason::new(Code::StepDone, "the new version is proven"))
 }
 
 /// Down first: for services of which not even one more unit fits.
@@ -285,7 +285,7 @@ fn recreate(wanted: &Wanted, observed: &Observed, current: VersionId, promote: D
     let old = observed.version(current);
     if old.asked > 0 {
         return (
-            Action::Ask(current, 0),
+            Action::Scale(current, 0),
             Reason::new(
                 Code::Stopping,
                 "scaling the current version to 0 replicas before the new one starts",

@@ -52,7 +52,7 @@ pub fn rehearse(
     let mut moments = Vec::new();
     for _ in 0..patience(wanted.replicas) {
         if called_off.is_some_and(|time| simulation.now >= time) {
-            simulation.observed.rollout.phase = Phase::Back;
+            simulation.observed.rollout.phase = Phase::RollingBack;
         }
         let (action, reason) = plan(wanted, &simulation.observed, simulation.now);
         let done = action == Action::Done;
@@ -65,7 +65,7 @@ pub fn rehearse(
                 moments.push(simulation.moment(reason));
                 return (moments, false);
             }
-            simulation.act(Action::EnterStep(simulation.observed.rollout.step + 1));
+            simulation.act(Action::StartStep(simulation.observed.rollout.step + 1));
             moments.push(
                 simulation.moment(Reason::new(Code::PromotedByHand, "a person promotes the new version")),
             );
@@ -124,19 +124,19 @@ impl Simulation {
 
     fn act(&mut self, action: Action) {
         match action {
-            Action::Ask(id, units) => self.ask(id, units),
-            Action::Weigh(weights, forward) => {
+            Action::Scale(id, units) => self.ask(id, units),
+            Action::SetWeights(weights, forward) => {
                 if forward {
                     self.observed.rollout.moved_at = Some(self.now);
                 }
                 self.observed.route = weights.clone();
                 self.observed.applied = Some(weights);
             }
-            Action::EnterStep(step) => {
+            Action::StartStep(step) => {
                 self.observed.rollout.step = step;
                 self.observed.rollout.step_since = self.now;
             }
-            Action::Enter(phase) => self.observed.rollout.phase = phase,
+            Action::SetPhase(phase) => self.observed.rollout.phase = phase,
             Action::Promote(id) => {
                 self.observed.current = Some(id);
                 self.observed.retained = self.retain.map(|time| (OLD, self.now + time));

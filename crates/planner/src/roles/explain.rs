@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Everything that a reason may speak of.
-pub(super) struct Scene<'a> {
+pub(super) struct Explainer<'a> {
     pub spec: &'a GroupSpec,
     pub group: &'a Group,
     pub tallies: &'a [Tally<'a>],
@@ -21,7 +21,7 @@ pub(super) struct Scene<'a> {
     pub now: Time,
 }
 
-impl Scene<'_> {
+impl Explainer<'_> {
     pub fn reason(&self, ops: &[Op], replaced: &[&Replica], hold: Option<Hold>, done: bool) -> Reason {
         if done {
             return Reason::new(Code::UpToDate, "every replica has the revision of the spec and is Ready");

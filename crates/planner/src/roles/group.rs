@@ -127,7 +127,7 @@ pub fn plan_group(spec: &GroupSpec, group: &Group, turn: Turn, now: Time) -> Pla
         ops.extend(dropped.map(|replica| Op::retire(replica)));
     }
     let done = position.complete() && tallies.iter().all(Tally::settled);
-    let scene = explain::Scene { spec, group, tallies: &tallies, position: &position, turn, now };
+    let scene = explain::Explainer { spec, group, tallies: &tallies, position: &position, turn, now };
     let reason = scene.reason(&ops, &replaced, hold, done);
     Plan { ops, reason, step: position.state(&tallies), done }
 }

@@ -195,18 +195,18 @@ impl World {
     pub fn act(&self, state: &mut State, action: &Action) {
         let before = state.clone();
         match action {
-            Action::Ask(id, units) => state.versions[index(*id)].ask(*units),
-            Action::Weigh(weights, forward) => {
+            Action::Scale(id, units) => state.versions[index(*id)].ask(*units),
+            Action::SetWeights(weights, forward) => {
                 state.route = weights.clone();
                 if *forward {
                     state.moved = Some(false);
                 }
             }
-            Action::EnterStep(step) => {
+            Action::StartStep(step) => {
                 state.step = *step;
                 state.step_over = false;
             }
-            Action::Enter(phase) => state.phase = *phase,
+            Action::SetPhase(phase) => state.phase = *phase,
             Action::Promote(id) => {
                 state.current = Some(*id);
                 state.step = 0;
@@ -222,7 +222,7 @@ impl World {
     fn broken_promise(&self, before: &State, after: &State, action: &Action) -> Option<&'static str> {
         let floor = self.floor(before);
         match action {
-            Action::Ask(id, units) => {
+            Action::Scale(id, units) => {
                 let (was, is) = (before.versions[index(*id)], after.versions[index(*id)]);
                 if *units > was.asked {
                     let live: u32 = after.versions.iter().map(|v| v.live()).sum();
@@ -248,7 +248,7 @@ impl World {
                 (serving(after) < floor.min(serving(before)))
                     .then_some("I1: fewer units serve than the floor")
             }
-            Action::Weigh(weights, forward) => {
+            Action::SetWeights(weights, forward) => {
                 if weights.total() == 0 {
                     return Some("T1: no positive weight");
                 }
@@ -292,7 +292,7 @@ impl World {
     /// Everything is as it should be.
     pub fn is_matched(state: &State) -> bool {
         let serving = match state.phase {
-            Phase::Back => state.current,
+            Phase::RollingBack => state.current,
             Phase::Forward | Phase::Paused => Some(state.target),
         };
         let Some(serving) = serving else { return false };
@@ -468,7 +468,7 @@ impl World {
                 state.verdict = Verdict::Passed;
             }
             Edit::Scale(replicas) => state.replicas = replicas,
-            Edit::Abort => state.phase = Phase::Back,
+            Edit::Abort => state.phase = Phase::RollingBack,
             Edit::Retry => {
                 state.phase = Phase::Forward;
                 state.step = 0;
