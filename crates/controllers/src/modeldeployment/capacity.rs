@@ -26,7 +26,7 @@ use crate::{
     pipeline::Inputs,
     rehearsal::{Resources, typed},
     runtime::{Cache, Key},
-    units::room::{self, Belongs, Shape},
+    units::free_capacity::{self, Belongs, Shape},
 };
 
 /// What a rollout needs, and what nodes have.
@@ -140,7 +140,7 @@ fn question<'a>(
     belongs: impl Fn(&Pod) -> Belongs,
 ) -> Option<Question> {
     let shape = of_workload(&spec.workload)?;
-    let room = room::of_nodes(&shape, nodes, pods, belongs)?;
+    let room = free_capacity::of_nodes(&shape, nodes, pods, belongs)?;
     let replicas = count(spec.replicas);
     let none = Budget { surge: 0, unavailable: 0 };
     let demand = Demand {
@@ -158,7 +158,7 @@ fn question<'a>(
 
 /// The groups of which a pod has a node.
 fn placed(pods: &[Arc<Pod>]) -> u32 {
-    let placed = pods.iter().filter(|pod| room::holds_resources(pod));
+    let placed = pods.iter().filter(|pod| free_capacity::holds_resources(pod));
     let groups: BTreeSet<_> = placed.filter_map(|pod| pod.labels().get(labels::GROUP_INDEX)).collect();
     u32::try_from(groups.len()).unwrap_or(u32::MAX)
 }
@@ -230,8 +230,11 @@ fn refusal_of(
     };
     let belongs = |pod: &Pod| if is_its(pod) { Belongs::Before } else { Belongs::Others };
     let is_leader = |pod: &&Pod| pod.labels().get(labels::WORKER_INDEX).is_some_and(|index| index == "0");
-    let placed =
-        pods.iter().filter(|pod| is_its(pod) && room::holds_resources(pod)).filter(is_leader).count();
+    let placed = pods
+        .iter()
+        .filter(|pod| is_its(pod) && free_capacity::holds_resources(pod))
+        .filter(is_leader)
+        .count();
     let before = live.and_then(|live| of_workload(&live.spec.workload));
     let live = u32::try_from(placed).unwrap_or(u32::MAX);
     let short = question(&new.spec, before.as_ref(), live, nodes.iter(), pods.iter(), belongs)?.answer()?;

@@ -4,10 +4,10 @@
 //! keeps what must be remembered of it. [`room`] counts what nodes have free for more of them.
 
 pub(crate) mod act;
+pub(crate) mod free_capacity;
 pub(crate) mod labelled;
 pub(crate) mod nodes;
 pub(crate) mod record;
-pub(crate) mod room;
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
