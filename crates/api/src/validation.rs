@@ -76,7 +76,7 @@ impl Review<'_> {
             let (field, problem) =
                 (format!("metadata.annotations.{name}"), "must be a whole number of seconds, such as \"30\"");
             if is_old {
-                self.warn(format!("{field} is {text}: {problem}; it is not looked at"));
+                self.warn(format!("{field} is {text}: {problem}; it is ignored"));
             } else {
                 self.refuse(&field, Cause::Invalid, Some(&text), problem);
             }

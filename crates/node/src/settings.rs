@@ -53,10 +53,7 @@ impl Settings {
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the default of a setting: whoever wants another time gives one"
-)]
+#[expect(clippy::disallowed_methods, reason = "the default of a setting: give another one to change it")]
 fn machine_time() -> Timestamp {
     Timestamp::now()
 }

@@ -2,7 +2,7 @@
 // clippy.toml allows unwrap and panic in tests, but does not know a helper of tests for one.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::{collections::BTreeSet, fs, path::Path, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use planner::{
     Amount, Budget,
@@ -55,62 +55,6 @@ fn faults_are_found() {
     {
         assert_eq!(faults(wrong).len(), 1, "{wrong}");
     }
-}
-
-/// The string literals of a source file that are sentences: more than two words, before its tests.
-fn literals(source: &str) -> Vec<String> {
-    let code = source.split("#[cfg(test)]").next().unwrap();
-    let mut found = Vec::new();
-    for line in code
-        .split('\n')
-        .filter(|line| !line.trim_start().starts_with("//"))
-        .collect::<Vec<_>>()
-        .join("\n")
-        .split('"')
-        .skip(1)
-        .step_by(2)
-    {
-        // A string goes on in the next line without the spaces at its begin.
-        let text = line.split("\\\n").map(str::trim_start).collect::<Vec<_>>().join("");
-        if text.split(' ').count() > 2 {
-            found.push(without_arguments(&text));
-        }
-    }
-    found
-}
-
-/// A format string with `{}` for each of its arguments, which may have the names of the planner.
-fn without_arguments(text: &str) -> String {
-    let mut parts = text.split('{');
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |sum, part| match part.split_once('}') {
-        Some((argument, rest)) if argument.contains('?') => sum + "{:?}" + rest,
-        Some((_, rest)) => sum + "{}" + rest,
-        None => sum + part,
-    })
-}
-
-/// Every sentence that any plan could have, also those of situations that are hard to reach.
-#[test]
-fn every_sentence_in_the_source_is_free_of_faults() {
-    fn walk(folder: &Path, wrong: &mut Vec<String>, count: &mut usize) {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                walk(&path, wrong, count);
-                continue;
-            }
-            for text in literals(&fs::read_to_string(&path).unwrap()) {
-                *count += 1;
-                let file = path.file_name().unwrap().to_string_lossy().into_owned();
-                wrong.extend(faults(&text).into_iter().map(|fault| format!("{file}: {fault} in {text:?}")));
-            }
-        }
-    }
-    let (mut wrong, mut count) = (Vec::new(), 0);
-    walk(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut wrong, &mut count);
-    assert!(count > 80, "only {count} sentences were found");
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 const START: Duration = Duration::from_secs(30);

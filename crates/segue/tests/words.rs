@@ -4,21 +4,37 @@
 
 mod support;
 
+/// The widest line of a message.
+const WIDTH: usize = 120;
+
 /// Words that are wrong wherever they stand, each with the better one.
-fn replaced() -> Vec<(&'static str, &'static str)> {
-    let lines = include_str!("../words.txt").lines().filter(|line| line.starts_with("everywhere | "));
-    let words: Vec<_> = lines.filter_map(|line| line.split_once(" | ")?.1.split_once(" | ")).collect();
+const EVERYWHERE: &[&str] = &["everywhere"];
+
+/// Those, and the words that are wrong in what people read.
+const FOR_PEOPLE: &[&str] = &["everywhere", "people"];
+
+fn replaced(scopes: &[&str]) -> Vec<(&'static str, &'static str)> {
+    let lines = include_str!("../words.txt").lines();
+    let words: Vec<_> = lines
+        .filter_map(|line| {
+            line.split_once(" | ").filter(|(scope, _)| scopes.contains(scope))?.1.split_once(" | ")
+        })
+        .collect();
     assert!(words.len() > 10, "only {} words found", words.len());
     words
 }
 
 /// The replaced words in a text, each with what is around it.
 fn found_in(name: &str, text: &str) -> Vec<String> {
+    found(name, text, EVERYWHERE)
+}
+
+fn found(name: &str, text: &str, scopes: &[&str]) -> Vec<String> {
     let words: Vec<String> = text.split_whitespace().map(str::to_lowercase).collect();
     let plain: Vec<&str> =
         words.iter().map(|word| word.trim_matches(|c: char| !c.is_alphanumeric())).collect();
     let mut found = Vec::new();
-    for (replaced, better) in replaced() {
+    for (replaced, better) in replaced(scopes) {
         let replaced: Vec<&str> = replaced.split(' ').collect();
         for at in 0..plain.len() {
             if plain[at..].starts_with(&replaced) {
@@ -82,6 +98,84 @@ fn help_uses_the_fields_words() {
         found.extend(found_in(&format!("segue {command} --help"), &support::stdout(&output)));
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// The string literals of a source file that are sentences: more than two words, before its tests. Each argument is `{}`.
+fn sentences(source: &str) -> Vec<String> {
+    let code = source.split("#[cfg(test)]").next().unwrap();
+    let lines: Vec<&str> = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    let literals = lines.join("\n");
+    let literals = literals.split('"').skip(1).step_by(2);
+    // A literal goes on in the next line without the spaces at its begin.
+    let whole = literals.map(|literal| literal.split("\\\n").map(str::trim_start).collect::<String>());
+    whole.filter(|text| text.split(' ').count() > 2).map(|text| without_arguments(&text)).collect()
+}
+
+fn without_arguments(text: &str) -> String {
+    let mut parts = text.split('{');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |sum, part| match part.split_once('}') {
+        Some((_, rest)) => sum + "{}" + rest,
+        None => sum + part,
+    })
+}
+
+/// What is wrong with a message: its words, two spaces in a row, a time since 1970, or a line that is too long.
+fn faults_of_message(name: &str, text: &str) -> Vec<String> {
+    let mut faults = found(name, text, FOR_PEOPLE);
+    let is_time = |word: &str| {
+        let digits = word.trim_end_matches('s');
+        digits.len() >= 9 && digits.chars().all(|digit| digit.is_ascii_digit())
+    };
+    // Help and tables are laid out by hand.
+    let is_one_line = !text.contains('\n') && !text.contains("\\n");
+    for (is_wrong, what) in [
+        (is_one_line && text.trim().contains("  "), "two spaces in a row"),
+        (
+            text.split(|letter: char| !letter.is_alphanumeric()).any(is_time),
+            "a number like a time since 1970",
+        ),
+        (is_one_line && text.chars().count() > WIDTH, "more than 120 characters"),
+    ] {
+        faults.extend(is_wrong.then(|| format!("{name}: {what} in \"{text}\"")));
+    }
+    faults
+}
+
+/// Conditions, events, refusals and warnings, also those of situations that are hard to reach.
+#[test]
+fn messages_use_the_fields_words_and_fit_a_line() {
+    let (mut faults, mut count) = (Vec::new(), 0);
+    for folder in ["planner", "controllers", "api", "node", "segue"] {
+        let sources = support::files(&format!("crates/{folder}/src"), ".rs");
+        // The live screen of the demonstration is columns; `sentences.rs` is a test of help.
+        let is_prose = |file: &&String| {
+            !["/tests", "demo/view.rs", "src/sentences.rs"].iter().any(|it| file.contains(it))
+        };
+        for file in sources.iter().filter(is_prose) {
+            for text in sentences(&support::read(file)) {
+                // Rules of CEL name fields of objects, and messages that CEL formats; the tables of the API have them.
+                let is_rule =
+                    file.ends_with("spec.rs") || text.contains("self.") || text.contains(".format(");
+                count += 1;
+                faults.extend((!is_rule).then(|| faults_of_message(file, &text)).into_iter().flatten());
+            }
+        }
+    }
+    assert!(count > 500, "only {count} sentences were found");
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn faults_of_messages_are_found() {
+    assert!(faults_of_message("x", "scaling the new version to 4 replicas").is_empty());
+    let long = "x ".repeat(WIDTH);
+    for wrong in ["its traffic needs 5 units", "until  then", "nothing moved since 1794843101s", long.trim()]
+    {
+        assert_eq!(faults_of_message("x", wrong).len(), 1, "{wrong}");
+    }
+    let source = "fn a() { b(\"two words\"); c(\"{d} goes \\\n        on {e:?} again\") } #[cfg(test)] \"not this one here\"";
+    assert_eq!(sentences(source), ["{} goes on {} again"]);
 }
 
 #[test]

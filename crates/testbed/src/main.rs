@@ -7,7 +7,7 @@ const HELP: &str =
     "Usage: testbed campaign --kind lws|modelserving|modeldeployment|raycluster [--seeds N] [--from SEED] [--only WORKLOAD] [--no-singles] [-o json]
 
 Runs every workload of a kind without a fault, with every single fault, and with N random plans each.
-Exit codes: 0 every promise was kept, 1 one was broken, 2 it could not be asked.";
+Exit codes: 0 every promise was kept, 1 one was broken, 2 the arguments are wrong.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

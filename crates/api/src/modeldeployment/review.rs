@@ -54,7 +54,7 @@ fn budget_moves(review: &mut Review<'_>, deployment: &ModelDeployment) {
         && rolling.max_unavailable.floor_of(replicas) == Some(0)
     {
         let allowed = format!(
-            "rounds down to 0 of {replicas} units while maxSurge is 0: the update could never move; raise one of them"
+            "rounds down to 0 of {replicas} replicas while maxSurge is 0: the update could never move; raise one of them"
         );
         let value = json!(rolling.max_unavailable);
         review.refuse("spec.strategy.rolling.maxUnavailable", Cause::Invalid, Some(&value), allowed);
@@ -64,7 +64,7 @@ fn budget_moves(review: &mut Review<'_>, deployment: &ModelDeployment) {
         && in_place.max_unavailable.floor_of(replicas) == Some(0)
     {
         let allowed = format!(
-            "rounds down to 0 of {replicas} units: an update in place could never move; allow at least 1"
+            "rounds down to 0 of {replicas} replicas: an update in place could never move; allow at least 1"
         );
         let value = json!(in_place.max_unavailable);
         review.refuse("spec.strategy.inPlace.maxUnavailable", Cause::Invalid, Some(&value), allowed);
@@ -147,15 +147,15 @@ fn worth_knowing(
     if class.is_some_and(|class| class != Some(OUR_GATEWAY)) && traffic.settle_seconds < LEAST_SETTLE_SECONDS
     {
         review.warn(format!(
-            "spec.traffic.settleSeconds is {}: requests may fail, because Gateways apply what they have accepted up to \
-             {LEAST_SETTLE_SECONDS} s later (docs/data-plane.md)",
+            "spec.traffic.settleSeconds is {}: requests may fail; Gateways may need {LEAST_SETTLE_SECONDS} s to apply a route \
+             (docs/data-plane.md)",
             traffic.settle_seconds
         ));
     }
     let probed = |container: &Value| container.get("readinessProbe").is_some();
     if !templates.iter().any(|(_, template)| containers(template).any(probed)) {
         review.warn(
-            "no container has a readinessProbe: a unit gets traffic as soon as its process runs, \
+            "no container has a readinessProbe: a replica gets traffic as soon as its process runs, \
              before the model is loaded",
         );
     }

@@ -42,7 +42,7 @@ pub static KIND: Kind = Kind {
     // What the shortest pod name, NAME-0-r-0-0, leaves of 63 characters.
     longest_name: 55,
     description: "Groups of pods in roles, such as prefill and decode, that serve a model together and are \
-                  upgraded role by role in an order.",
+                  upgraded in an order of roles.",
     rules: &[
         // Pods are called NAME-GROUP-ROLE-REPLICA-WORKER and the name is their host name: 63 characters in all.
         ObjectRule {

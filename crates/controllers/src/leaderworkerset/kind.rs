@@ -45,7 +45,7 @@ const RIGHTS: &[Right] = &[
         "",
         "persistentvolumeclaims",
         "create, delete, get, list, patch, watch",
-        "the volumes of groups, and their end where that is asked for",
+        "the volumes of groups, and their deletion where the set requests it",
     ),
     Right::new(
         "policy",

@@ -197,8 +197,7 @@ fn stuck(Decision { groups, .. }: &Decision, now: Time) -> Option<(&'static str,
         .collect();
     let first = stuck.first()?;
     let message = format!(
-        "{} leaders have not been ready for {} minutes, the first in group {first}; under startupPolicy LeaderReady their \
-         workers wait for them: use LeaderHasAddress if leaders need their workers to become ready",
+        "{} leaders are not ready after {} minutes, first group {first}; workers wait: startupPolicy LeaderHasAddress starts both",
         stuck.len(),
         LEADER_PATIENCE.as_secs() / 60
     );
@@ -208,8 +207,7 @@ fn stuck(Decision { groups, .. }: &Decision, now: Time) -> Option<(&'static str,
 fn miscounted(Observed { set, miscounting, .. }: &Observed) -> Option<String> {
     let first = miscounting.first()?;
     Some(format!(
-        "{} PodDisruptionBudgets, the first {first}, count the {} groups of this set as its pods, because Kubernetes \
-         reads spec.replicas; set minAvailable to a number of pods instead",
+        "{} PodDisruptionBudgets, first {first}, count {} groups as pods; set minAvailable to a number of pods",
         miscounting.len(),
         set.spec.replicas
     ))

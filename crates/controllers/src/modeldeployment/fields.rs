@@ -117,7 +117,7 @@ fn every_field_is_acted_on_or_told() {
     let told = told();
     let known = || ACTED_ON.iter().map(|(path, _)| *path).chain(told.iter().map(|(path, _)| *path));
     for field in &fields {
-        assert!(beginning(field, known()).is_some(), "{field} is neither acted on nor told");
+        assert!(beginning(field, known()).is_some(), "{field} is neither acted on nor reported");
     }
     for path in known() {
         assert!(fields.iter().any(|field| beginning(field, known()) == Some(path)), "there is no {path}");

@@ -39,7 +39,7 @@ use crate::{
     Answer, Call, endpoints, labels,
     pipeline::{Controller, Executor, Found, Inputs},
     runtime::{Error, Event, Key, Requeue, Select, Watches, controllers_of},
-    units::room,
+    units::free_capacity,
 };
 
 /// How often what users get is observed during a rollout.
@@ -74,8 +74,9 @@ impl Controller for Deployments {
             deployment.map(|name| Key::of(pod).beside(name)).into_iter().collect()
         });
         // Every pod on a node takes room there.
-        watches
-            .mapped::<Pod>(Select::all().keeping(room::holds_resources), |_, cache| capacity::waiting(cache));
+        watches.mapped::<Pod>(Select::all().keeping(free_capacity::holds_resources), |_, cache| {
+            capacity::waiting(cache)
+        });
         watches.mapped::<Node>(Select::all(), |_, cache| capacity::waiting(cache));
         // That of a version belongs to its set, and is written here.
         watches.mapped::<Service>(Select::labelled(labels::OURS), |service, _| {

@@ -90,7 +90,7 @@ pub(super) fn after(
     let mut rollout = match before.rollout {
         Some(rollout) if goes_on && is_retried => {
             if rollout.outcome.is_none() {
-                let why = "it was asked to begin anew";
+                let why = "a request restarted it";
                 record(&mut history, &rollout, Outcome::Superseded, why, now);
             }
             again(&rollout, observed, now)
@@ -113,7 +113,7 @@ pub(super) fn after(
         other => {
             if let Some(rollout) = other.filter(|rollout| rollout.outcome.is_none()) {
                 let failed = rollout.failure.as_ref().map(|failure| format!("{}; ", failure.message));
-                let why = format!("{}another version was asked for", failed.unwrap_or_default());
+                let why = format!("{}the spec names another version", failed.unwrap_or_default());
                 record(&mut history, &rollout, Outcome::Superseded, &why, now);
             }
             begin(observed, now)
@@ -145,7 +145,7 @@ pub(super) fn after(
         let why = match (outcome, &rollout.failure) {
             (Outcome::RolledBack, Some(failure)) => failure.message.clone(),
             (Outcome::Aborted, _) => aborted(&rollout),
-            (Outcome::RolledBack, None) => "the version before was asked for again".to_owned(),
+            (Outcome::RolledBack, None) => "the spec names the version before again".to_owned(),
             _ => reason.what.clone(),
         };
         record(&mut history, &rollout, outcome, &why, now);

@@ -16,11 +16,11 @@ use crate::{
 
 /// The verbs, each with what is answered where nothing better is known.
 pub(super) const VERBS: &[(&str, &str)] = &[
-    (PROMOTE, "the rollout goes on"),
+    (PROMOTE, "the rollout continues"),
     (ABORT, "the rollout goes back"),
     (RETRY, "the rollout starts again"),
     (PAUSE, "the rollout is paused"),
-    (RESUME, "the rollout goes on"),
+    (RESUME, "the rollout continues"),
 ];
 
 const PROMOTE: &str = "promote";
@@ -88,11 +88,9 @@ fn verb(observed: &Observed, seen: &handover::Observed, request: &Request) -> Op
         RETRY if phase == Phase::Forward || seen.current == Some(observed.wanted.target) => {
             Err(format!("no rollout failed or was aborted: {}", state(observed)))
         }
-        RETRY => does(
-            Action::SetPhase(Phase::Forward),
-            Code::Started,
-            format!("the rollout of {name} begins anew"),
-        ),
+        RETRY => {
+            does(Action::SetPhase(Phase::Forward), Code::Started, format!("the rollout of {name} restarts"))
+        }
         PAUSE if !is_under_way || phase != Phase::Forward => {
             Err(format!("no rollout moves forward: {}", state(observed)))
         }
@@ -100,7 +98,9 @@ fn verb(observed: &Observed, seen: &handover::Observed, request: &Request) -> Op
             does(Action::SetPhase(Phase::Paused), Code::Paused, format!("the rollout of {name} is paused"))
         }
         _ if phase != Phase::Paused => Err(format!("the rollout is not paused: {}", state(observed))),
-        _ => does(Action::SetPhase(Phase::Forward), Code::Started, format!("the rollout of {name} goes on")),
+        _ => {
+            does(Action::SetPhase(Phase::Forward), Code::Started, format!("the rollout of {name} continues"))
+        }
     })
 }
 

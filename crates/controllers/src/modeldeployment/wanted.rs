@@ -100,8 +100,7 @@ pub(super) fn not_acted_on(spec: &ModelDeploymentSpec) -> Vec<String> {
         (strategy.ty == StrategyType::InPlace, NOT_SERVED_IN_PLACE),
         (
             checks().any(|check| !is_made(check)),
-            "analysis.checks: latency, comparedTo, when: After, and addresses with https are not checked, nor are errors \
-             before traffic; an analysis step that asks for such checks alone waits for a verdict that nothing gives",
+            "analysis.checks: latency, comparedTo, when: After, https, and errors before traffic are not checked",
         ),
         (
             checks().any(checks::is_counted) && !counts,

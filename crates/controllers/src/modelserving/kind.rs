@@ -58,7 +58,7 @@ const RIGHTS: &[Right] = &[
         "policy",
         "poddisruptionbudgets",
         "create, delete, get, list, patch, watch",
-        "what stays while nodes are drained, where that is asked for",
+        "disruption budgets, where the serving requests them",
     ),
 ];
 

@@ -409,8 +409,8 @@ fn groups_of(groups: &[u32], verb: &str) -> String {
 fn ignored(observed: View<'_>) -> Option<String> {
     let template = &observed.serving.spec.template;
     let gang = template.gang_policy.is_some() || template.network_topology.is_some();
-    let why = "template.gangPolicy and networkTopology: pods are scheduled one by one, because schedulerName is not volcano \
-               or Volcano is not installed";
+    let why =
+        "template.gangPolicy and networkTopology: they need schedulerName volcano, and Volcano installed";
     let alone = (gang && !observed.is_gang).then(|| why.to_owned());
     let unknown = plugin::unknown(&observed.serving).map(|name| format!("plugin {name}: unknown"));
     let fields: Vec<String> = alone.into_iter().chain(unknown).collect();

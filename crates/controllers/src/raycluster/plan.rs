@@ -18,8 +18,7 @@ pub(super) fn plan(manifest: &Value, old: Option<&Value>, _: &Assumptions) -> Re
             "upgradeStrategy.type is Recreate: all pods are deleted, and made again from the new templates"
         }
         (false, Upgrade::None) => {
-            "running pods keep their templates: pods that are made from now on have the new ones; use \
-             upgradeStrategy.type Recreate to replace all of them, or a RayService to upgrade without an outage"
+            "running pods keep their templates; new pods get the new ones; upgradeStrategy.type Recreate replaces all"
         }
     }))
 }

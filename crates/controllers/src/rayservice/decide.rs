@@ -158,7 +158,7 @@ fn begin(observed: &Observed) -> (Action, Reason) {
     };
     let given_up = observed.given_up.as_ref().map_or(0, |given_up| given_up.attempts);
     if let Some(found) = observed.retiring.iter().find(lives).filter(|_| given_up == 0) {
-        let reason = Reason::new(Code::Started, format!("RayCluster {} is taken again", found.name));
+        let reason = Reason::new(Code::Started, format!("RayCluster {} is used again", found.name));
         return (Action::Begin { name: found.name.clone(), attempt: 0 }, reason);
     }
     let taken = |name: &String| observed.retiring.iter().any(|it| it.name == *name);
@@ -207,7 +207,7 @@ fn alone(observed: &Observed, active: &Cluster, is_given_up: bool) -> (Action, R
         let why = observed.given_up.as_ref().map(|it| it.reason.clone()).unwrap_or_default();
         return (
             Action::Done,
-            Reason::new(Code::RolledBack, format!("the wanted config was given up: {why}")),
+            Reason::new(Code::RolledBack, format!("the new config was rolled back: {why}")),
         );
     }
     if !is_wanted && observed.wanted.strategy != Strategy::None {
@@ -295,7 +295,7 @@ fn both(observed: &Observed, active: &Cluster, pending: &Cluster, upgrade: Upgra
         _ => None,
     };
     if let Some(going) = goes.filter(|going| strategy.is_incremental() && serve::is_unheard(going)) {
-        let what = format!("Serve of RayCluster {} is told to let its replicas go", going.name);
+        let what = format!("Serve of RayCluster {} is scaled to 0 replicas", going.name);
         return (Action::Wait, Reason::new(Code::LoweringOld, what));
     }
     let action = match action {
@@ -331,7 +331,7 @@ fn give_up(observed: &Observed, pending: &Cluster, upgrade: Upgrade) -> Option<(
         return None;
     }
     let why = if observed.asked.as_deref() == Some(verbs::ABORT) {
-        "a person has asked for it".to_owned()
+        "a user requested it".to_owned()
     } else {
         let after = observed.wanted.rollback_after?;
         let failed = serve::failed(pending, pending.sent_capacity);

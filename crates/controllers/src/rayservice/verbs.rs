@@ -15,11 +15,14 @@ pub(super) const RETRY: &str = "retry";
 
 /// The verbs, each with what is answered when it is carried out.
 pub(super) const VERBS: &[(&str, &str)] = &[
-    (PROMOTE, "the upgrade waits for no interval from here on; what must be ready before a step stays so"),
+    (
+        PROMOTE,
+        "the upgrade skips its intervals from now on; each step still waits until its capacity is ready",
+    ),
     (PAUSE, "the upgrade is paused: no more traffic moves to the new cluster until it is resumed"),
-    (RESUME, "the upgrade goes on"),
-    (ABORT, "the upgrade is given up, and traffic goes back to the old cluster"),
-    (RETRY, "the config that was given up is tried again"),
+    (RESUME, "the upgrade continues"),
+    (ABORT, "the upgrade is aborted, and traffic goes back to the old cluster"),
+    (RETRY, "the aborted config is tried again"),
 ];
 
 /// Why the verb of the unanswered request is refused, if it is.
@@ -30,7 +33,7 @@ pub(super) fn refusal(observed: &Observed, decision: &Decision) -> Option<String
     let what = match observed.asked.as_deref()? {
         PROMOTE | PAUSE | RESUME if !is_forward => "no upgrade moves forward",
         ABORT if !(is_given_up || is_upgraded && decision.goes_back) => "no upgrade is under way",
-        RETRY if !is_given_up && observed.pending.is_none() => "no config was given up",
+        RETRY if !is_given_up && observed.pending.is_none() => "no config was aborted or rolled back",
         _ => return None,
     };
     Some(format!("{what}: {}", wait::sentence(&decision.reason)))

@@ -60,7 +60,7 @@ pub enum Error {
         key: Key,
     },
     /// An object of this name has another owner: it is left alone.
-    #[error("failed to create {kind} {key}: there is one already, and it is not ours; rename either")]
+    #[error("failed to create {kind} {key}: it exists and has another owner; rename one of the two")]
     NotOwned {
         /// The kind.
         kind: &'static str,

@@ -104,7 +104,7 @@ async fn a_foreign_service_is_left_alone_and_named() {
     stage.eventually("the pods are made", ready_groups(&stage, "x", 1)).await;
     let condition = stage.eventually("it is named", || stage.true_condition("x", "NamesTaken")).await;
     let message = condition["message"].as_str().unwrap();
-    assert!(message.contains("Service default/x") && message.contains("not ours"), "{message}");
+    assert!(message.contains("Service default/x") && message.contains("has another owner"), "{message}");
     let service = stage.get("Service", "x").await.unwrap();
     assert_eq!(service["spec"]["selector"], json!({"app": "theirs"}));
     assert_eq!(service["metadata"]["ownerReferences"], Value::Null);

@@ -102,7 +102,7 @@ async fn an_abort_goes_back_and_stays_back_until_a_retry() {
     let status = ended(&stage, "Aborted").await;
     assert_eq!((status["versions"].as_array().unwrap().len(), &status["currentVersion"]), (1, &json!("r1")));
     let (done, what) = ask(&stage, json!({"id": "2", "verb": "retry"})).await;
-    assert!(done && what.ends_with("begins anew"), "{what}");
+    assert!(done && what.ends_with("restarts"), "{what}");
     stage
         .eventually("the pause again", || async {
             let status = stage.observed("ModelDeployment", "chat").await?;

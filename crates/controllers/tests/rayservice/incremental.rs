@@ -235,7 +235,7 @@ async fn a_person_pauses_resumes_and_aborts() {
     ask(&mut chat, "abort");
     stage.apply(&chat).await;
     let back = until(&stage, "it is back", |it| it["givenUp"].is_object() && pending(it).is_none()).await;
-    assert_eq!((active(&back), &back["givenUp"]["reason"]), (old, &json!("a person has asked for it")));
+    assert_eq!((active(&back), &back["givenUp"]["reason"]), (old, &json!("a user requested it")));
 }
 
 /// Returns what the controller answers to a verb.
@@ -279,7 +279,7 @@ async fn a_verb_that_means_nothing_now_is_refused_and_changes_nothing() {
         ("resume", "no upgrade moves forward: "),
         ("promote", "no upgrade moves forward: "),
         ("abort", "no upgrade is under way: "),
-        ("retry", "no config was given up: "),
+        ("retry", "no config was aborted or rolled back: "),
     ] {
         let (done, said) = answer(&stage, &mut chat, verb, verb).await;
         assert!(!done && said.starts_with(why), "{verb}: {said}");

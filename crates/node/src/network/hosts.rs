@@ -61,9 +61,8 @@ impl HostsFiles {
             }
             Some(_) if subdomain.is_empty() => Ok(None),
             Some(why) => Err(format!(
-                "the pod has the subdomain {subdomain:?} and must be found by name, and this machine does not let a \
-                 process have a hosts file of its own ({why}); run segue as root, or allow user namespaces (see \
-                 docs/operations.md), and start it again"
+                "the subdomain {subdomain} needs a hosts file of the pod ({why}); run segue as root, or allow user namespaces \
+                 (docs/operations.md)"
             )),
         }
     }

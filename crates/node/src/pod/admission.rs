@@ -21,8 +21,7 @@ pub(crate) fn rejection(spec: &PodSpec) -> Option<Rejection> {
     let mut all = init.iter().chain(&spec.containers);
     if let Some(imageonly) = all.clone().find(|c| c.command.as_deref().unwrap_or_default().is_empty()) {
         let message = format!(
-            "container {} has no command; this node runs programs of this machine and no images (here {:?} is only a \
-             name): set `command` to a program",
+            "container {} has no command; this node runs programs of this machine, not the image {}: set `command`",
             imageonly.name,
             imageonly.image.as_deref().unwrap_or_default(),
         );

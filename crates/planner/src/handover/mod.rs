@@ -302,7 +302,7 @@ fn failure(wanted: &Wanted, observed: &Observed, now: Time) -> Option<Decision> 
     } else if rollout.verdict == Verdict::CrashLoop {
         let ready = observed.version(wanted.target).ready;
         let all = movement::count(wanted.replicas);
-        (Code::CrashLoop, format!("{ready} of {all} ready, and it crashes again and again"))
+        (Code::CrashLoop, format!("{ready} of {all} ready, and it restarts repeatedly (crash loop)"))
     } else if rollout.verdict == Verdict::NoRoom {
         let ready = observed.version(wanted.target).ready;
         let all = movement::count(wanted.replicas);

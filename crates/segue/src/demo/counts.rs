@@ -1,4 +1,4 @@
-//! The same requests, counted by three who do not know of each other.
+//! The same requests, counted by the load generator, the gateway and the model servers.
 
 use std::{fs, path::Path};
 

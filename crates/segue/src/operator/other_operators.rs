@@ -90,9 +90,8 @@ impl Leases {
                     (Holder::Dead, _) => {}
                     (Holder::Alive(holder), Renewed::Reconciles) => {
                         return Ok(Found::Alive(format!(
-                            "another operator reconciles {kind}s: the Lease {lease_name} is alive and held by {holder}; stop \
-                             that operator, or tell it to leave some namespaces alone and give those here with --namespaces \
-                             and --split-with-others"
+                            "another operator reconciles {kind}s: {holder} holds the Lease {lease_name}; stop it, or split the \
+                             namespaces: --split-with-others"
                         )));
                     }
                     (Holder::Undecided(holder, left), Renewed::Reconciles) => {

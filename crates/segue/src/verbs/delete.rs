@@ -198,7 +198,7 @@ fn duration(text: &str) -> Result<Duration, String> {
         "" | "s" => 1,
         "m" => 60,
         "h" => 3600,
-        unit => return Err(format!("unknown unit {unit}; allowed are s, m and h")),
+        unit => return Err(format!("unknown suffix {unit}; allowed are s, m and h")),
     };
     let number: u64 = number.parse().map_err(|_| "expected a number with s, m or h, as in 30s".to_owned())?;
     number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(|| "the duration is too long".to_owned())

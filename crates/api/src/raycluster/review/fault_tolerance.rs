@@ -22,8 +22,8 @@ pub(super) fn review(review: &mut Review<'_>, field: &str, spec: &RayClusterSpec
     let options = spec.gcs_fault_tolerance_options.as_ref();
     let by_annotation = annotations(review, options.is_some());
     if options.is_none() && !by_annotation && head_variable(spec, REDIS_ADDRESS).is_some() {
-        let allowed = "turns GCS fault tolerance on by the back door: use gcsFaultToleranceOptions, or annotate the \
-                       object with ray.io/ha-enabled: \"true\"";
+        let allowed =
+            "use gcsFaultToleranceOptions, or the annotation ray.io/ha-enabled: \"true\" of the cluster";
         refuse_variable(review, field, REDIS_ADDRESS, allowed);
     }
     if head_variable(spec, "REDIS_USERNAME").is_some() {

@@ -99,8 +99,7 @@ pub(super) async fn request(
     let watching = subject.cluster.watch_until(&subject.target, answered);
     let Ok(watched) = tokio::time::timeout(PATIENCE, watching).await else {
         return Err(Failure::Refused(format!(
-            "no controller has answered the request for {title} for {} s; the request stays, and is answered when a \
-             controller runs: check that the operator runs for this kind and namespace",
+            "no controller has answered the request for {title} for {} s; the request stays: check that the operator runs",
             PATIENCE.as_secs()
         )));
     };
