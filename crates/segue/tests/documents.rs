@@ -106,7 +106,7 @@ fn ci_runs_what_this_test_leaves_to_it() {
 
 #[test]
 fn commands_for_a_cluster_are_known_to_the_suite_that_has_one() {
-    let suites = ["crates/testbed/tests/real_documents.rs", "crates/segue/tests/install/site.rs"];
+    let suites = ["crates/segue/tests/real_documents.rs", "crates/segue/tests/install/site.rs"];
     let suite = suites.map(support::read).concat();
     for block in support::blocks().iter().filter(|block| !block.runner.is_empty()) {
         match block.runner.as_str() {

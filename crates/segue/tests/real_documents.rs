@@ -5,25 +5,17 @@
     reason = "clippy.toml allows them in tests, not in helpers of tests"
 )]
 
-use std::{
-    path::Path,
-    process::{Command, Stdio},
-};
+mod support;
+
+use std::process::{Command, Stdio};
 
 use api::KINDS;
 use testbed::Cluster;
 
-/// `segue`, as somebody with the repository has it.
-fn segue() -> Command {
-    let mut command = Command::new(env!("CARGO"));
-    command.args(["run", "--quiet", "--locked", "--"]);
-    command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
-    command
-}
-
 /// `segue crds | kubectl apply ...`: what kubectl said.
 fn crds_into(mut kubectl: Command) -> String {
-    let mut crds = segue().arg("crds").stdout(Stdio::piped()).spawn().unwrap();
+    let mut segue = Command::new(env!("CARGO_BIN_EXE_segue"));
+    let mut crds = segue.arg("crds").stdout(Stdio::piped()).spawn().unwrap();
     let output = kubectl.stdin(crds.stdout.take().unwrap()).output().unwrap();
     assert!(crds.wait().unwrap().success());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -49,7 +41,7 @@ async fn crds_install_by_plain_and_by_server_side_apply() {
     assert!(kubectl.output().unwrap().status.success());
 
     // Every example is taken as it is, and listed with the columns of its kind.
-    for file in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")).unwrap() {
+    for file in std::fs::read_dir(support::root().join("examples")).unwrap() {
         let output = cluster.kubectl().args(["apply", "-f"]).arg(file.unwrap().path()).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
