@@ -5,8 +5,8 @@ use std::time::Duration;
 use planner::{
     Budget, Code, Reason,
     handover::{
-        Action, Observed, OnFailure, Phase, Policy, Rollout, Verdict, Version, VersionId, Wanted, Weights,
-        plan, rehearse,
+        Action, Observed, OnFailure, Phase, Policy, Rollout, Step, Verdict, Version, VersionId, Wanted,
+        Weights, plan, rehearse,
     },
 };
 
@@ -83,6 +83,19 @@ fn lost_traffic_is_rescued_and_nothing_else_is() {
     let without_a_route = observed(versions, Some(OLD), Weights::default());
     assert_ne!(decide(&wanted(2, 1, 0), &without_a_route).1.code, Code::Rescuing);
     assert_ne!(decide(&wanted(0, 1, 0), &lost).1.code, Code::Rescuing, "nothing is to serve");
+}
+
+/// The time of a move is noted for a pace alone: a move that is refused again and again would be news each time.
+#[test]
+fn only_a_pace_needs_the_time_of_a_move() {
+    let ready = observed(vec![version(OLD, 3, 3), version(NEW, 1, 1)], Some(OLD), Weights::all(OLD));
+    let half = Step::Weight(50, None);
+    let paced = Policy::Incremental { step: 25, interval: Duration::from_secs(10) };
+    for (policy, notes) in [(Policy::Rolling, false), (Policy::Canary(vec![half]), false), (paced, true)] {
+        let wanted = Wanted { policy, ..wanted(4, 1, 1) };
+        let (action, _) = decide(&wanted, &ready);
+        assert!(matches!(action, Action::SetWeights(_, noted) if noted == notes), "{wanted:?}: {action:?}");
+    }
 }
 
 /// What users have is the wanted version only where it is: after a rollback nothing says so.

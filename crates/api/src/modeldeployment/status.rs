@@ -123,7 +123,7 @@ pub struct Rollout {
     pub step_since: MicroTime,
     /// When it began.
     pub started_at: Time,
-    /// When traffic last moved forward.
+    /// When traffic last moved forward, under a strategy with an interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved_at: Option<MicroTime>,
     /// When anything last changed for the better; the progress deadline runs from here.

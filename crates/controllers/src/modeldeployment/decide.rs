@@ -41,8 +41,9 @@ pub(super) fn decide(observed: &Observed, now: Time) -> Decision {
     let capacities: Vec<Capacity> =
         observed.versions.iter().filter_map(|version| capacity(observed, version, now)).collect();
     let applied_at = observed.route_weights.as_ref().and_then(|route_weights| route_weights.applied_at);
-    let route = route(observed);
-    let applied = applied_at.filter(|at| *at <= now).map(|_| route.clone());
+    let found = route(observed);
+    let applied = applied_at.filter(|at| *at <= now && found.total() > 0).map(|_| found.clone());
+    let route = if found.total() > 0 { found } else { asked_before(observed) };
     let capacity = capacity::judge(observed);
     // One that has not begun, or that was refused and is not any more, begins now.
     let rollout = observed.rollout.filter(|_| capacity.is_none()).unwrap_or_else(|| begun(now));
@@ -143,6 +144,18 @@ fn route(observed: &Observed) -> Weights {
     let shares =
         observed.route_weights.as_ref().map(|route_weights| observed.by_version(&route_weights.shares));
     shares.unwrap_or_default().into_iter().collect()
+}
+
+/// What the status says that the route should say: for a route that is gone, or that cannot be read because it has lost its
+/// owner. It is made again so, and moved on from there.
+fn asked_before(observed: &Observed) -> Weights {
+    let status = observed.deployment.status.as_ref();
+    let known = status.map(|status| status.versions.as_slice()).unwrap_or_default();
+    let share = |version: &Version| {
+        let before = known.iter().find(|before| before.name == version.name)?;
+        Some((version.id, count(before.traffic.desired)))
+    };
+    observed.versions.iter().filter_map(share).collect()
 }
 
 /// A version in the planner's words.

@@ -120,7 +120,11 @@ impl Observed {
     pub(crate) fn route_weights(&self, inputs: &Inputs<'_>, traffic: &Traffic) -> Option<RouteWeights> {
         let routes: Vec<&Route> = self.routes.iter().filter(|route| traffic.wants(route)).collect();
         let shares: Vec<BackendWeights> = routes.iter().map(|route| route.shares()).collect();
-        let first = shares.first().cloned()?;
+        let Some(first) = shares.first().cloned() else {
+            // One that lost its owner still has the traffic, and cannot be changed: what it says is not confirmed.
+            let shares = traffic.route_without_owner(inputs)?.shares();
+            return Some(RouteWeights { shares, applied_at: None });
+        };
         if !inputs.protections.settle {
             return Some(RouteWeights { shares: first, applied_at: Some(Time::ZERO) });
         }
@@ -235,6 +239,14 @@ impl Traffic {
             Some(gateway) if own.is_none() => executor.delete(gateway.as_ref(), true).await,
             _ => Ok(()),
         }
+    }
+
+    /// A route with the name of one that is wanted. It is looked for where the service controls none.
+    fn route_without_owner(&self, inputs: &Inputs<'_>) -> Option<Route> {
+        self.gateway.as_ref()?;
+        self.ports.iter().find_map(|traffic_port| {
+            Route::named(&self.key(&traffic_port.route), traffic_port.protocol, inputs.cache)
+        })
     }
 
     /// Whether one of the ports has this route.

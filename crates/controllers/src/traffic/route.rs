@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{BackendWeights, Protocol, TrafficPort};
 use crate::{
     labels,
-    runtime::{Cache, Times},
+    runtime::{Cache, Key, Times},
     settled_at,
 };
 
@@ -27,6 +27,14 @@ impl Route {
     pub(super) fn of(uid: &str, cache: &Cache) -> Vec<Self> {
         let http = cache.owned_by::<HTTPRoute>(uid).cloned().map(Self::Http);
         http.chain(cache.owned_by::<GRPCRoute>(uid).cloned().map(Self::Grpc)).collect()
+    }
+
+    /// The route of a name, whoever controls it.
+    pub(super) fn named(key: &Key, protocol: Protocol, cache: &Cache) -> Option<Self> {
+        match protocol {
+            Protocol::Http => cache.get::<HTTPRoute>(key).cloned().map(Self::Http),
+            Protocol::Grpc => cache.get::<GRPCRoute>(key).cloned().map(Self::Grpc),
+        }
     }
 
     /// Whether this is the route of an port.

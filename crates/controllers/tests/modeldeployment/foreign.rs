@@ -1,5 +1,8 @@
 //! What others do to objects of a deployment: what is ours is set back, and what is theirs is left alone and told.
 
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
     ResourceExt,
     api::{Patch, PatchParams},
@@ -340,4 +343,109 @@ async fn a_service_that_lost_its_owner_is_named_and_holds_nothing_up() {
         stage.apply(&deployment("two", &rolling, true)).await;
         idle(&stage, "r2").await;
     }
+}
+
+/// Traffic that cannot be moved is waited for. What is decided again and again is written once: each write of a status is
+/// an event of its own, and brings the next pass.
+#[tokio::test(start_paused = true)]
+async fn a_route_that_loses_its_owner_in_a_rollout_is_named_and_waited_for() {
+    for strategy in [
+        json!({"type": "Rolling"}),
+        json!({"type": "Canary", "canary": {"steps": [{"weight": 50}, {"weight": 100}]}}),
+        json!({"type": "Incremental", "incremental": {"stepSizePercent": 25, "intervalSeconds": 1}}),
+    ] {
+        let stage = Stage::start().await;
+        stage.route().await;
+        stage.apply(&deployment("one", &strategy, true)).await;
+        idle(&stage, "r1").await;
+        let is_first = |pod: &Pod| pod.name_any().ends_with("-0");
+        stage.kubelet.ready_if(move |pod| !super::is_of(pod, "two") || is_first(pod));
+        stage.apply(&deployment("two", &strategy, true)).await;
+        stage
+            .eventually("a share of the new version, and a replica that is not ready", || async {
+                let status = stage.observed("ModelDeployment", "chat").await?;
+                let new = status["versions"].as_array()?.iter().find(|it| it["name"] == "r2")?.clone();
+                let (asked, ready) = (new["capacity"]["asked"].as_i64()?, new["capacity"]["ready"].as_i64()?);
+                (asked > 1 && ready == 1 && new["traffic"]["applied"] == 25).then_some(())
+            })
+            .await;
+        let route = stage.get("HTTPRoute", "chat-http").await.unwrap();
+        meddle(&stage, &route, &json!({"metadata": {"ownerReferences": null}})).await;
+        stage.kubelet.ready_if(|_| true);
+        let taken = condition(&stage, "NamesTaken").await;
+        assert!(taken["message"].as_str().unwrap().contains("HTTPRoute default/chat-http"), "{taken}");
+        let written = stage.record("ModelDeployment").await;
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        let written = written.end().await;
+        assert!(written.len() < 20, "{strategy}: {} states in a minute", written.len());
+        let status = stage.observed("ModelDeployment", "chat").await.unwrap();
+        assert_eq!(
+            (&status["currentVersion"], &status["phase"], &status["rollout"]["waitingFor"]["reason"]),
+            (&json!("r1"), &json!("Waiting"), &json!("WaitingForRoute")),
+            "{strategy}: {status}"
+        );
+        let now = stage.get("HTTPRoute", "chat-http").await.unwrap();
+        assert_eq!(now["spec"], route["spec"], "it is left alone");
+        let owners = json!({"metadata": {"ownerReferences": route["metadata"]["ownerReferences"]}});
+        meddle(&stage, &now, &owners).await;
+        idle(&stage, "r2").await;
+    }
+}
+
+/// A route that somebody deletes in a rollout is made again as it was: the rollout goes on from there.
+#[tokio::test(start_paused = true)]
+async fn a_route_that_is_deleted_in_a_rollout_gets_its_weights_back() {
+    let stage = Stage::start().await;
+    stage.route().await;
+    let canary =
+        json!({"type": "Canary", "canary": {"steps": [{"weight": 25}, {"pause": {}}, {"weight": 100}]}});
+    stage.apply(&deployment("one", &canary, true)).await;
+    idle(&stage, "r1").await;
+    stage.apply(&deployment("two", &canary, true)).await;
+    stage
+        .eventually("the pause", || async {
+            let status = stage.observed("ModelDeployment", "chat").await?;
+            (status["rollout"]["waitingFor"]["reason"] == "Paused").then_some(())
+        })
+        .await;
+    let before = stage.get("HTTPRoute", "chat-http").await.unwrap();
+    stage.delete("HTTPRoute", "chat-http").await;
+    stage
+        .eventually("the same route", || async {
+            let now = stage.get("HTTPRoute", "chat-http").await?;
+            (now["spec"] == before["spec"] && now["metadata"]["uid"] != before["metadata"]["uid"])
+                .then_some(())
+        })
+        .await;
+}
+
+/// The same without a Gateway, where the stable Service is what splits traffic.
+#[tokio::test(start_paused = true)]
+async fn a_stable_service_that_loses_its_owner_in_a_rollout_is_named_and_waited_for() {
+    let stage = Stage::start().await;
+    let rolling = json!({"type": "Rolling"});
+    stage.apply(&deployment("one", &rolling, false)).await;
+    idle(&stage, "r1").await;
+    let is_first = |pod: &Pod| pod.name_any().ends_with("-0");
+    stage.kubelet.ready_if(move |pod| !super::is_of(pod, "two") || is_first(pod));
+    stage.apply(&deployment("two", &rolling, false)).await;
+    stage
+        .eventually("a share of the new version", || async {
+            let status = stage.observed("ModelDeployment", "chat").await?;
+            let new = status["versions"].as_array()?.iter().find(|it| it["name"] == "r2")?.clone();
+            (new["capacity"]["asked"].as_i64()? > 1 && new["traffic"]["applied"] == 25).then_some(())
+        })
+        .await;
+    let service = stage.get("Service", "chat").await.unwrap();
+    meddle(&stage, &service, &json!({"metadata": {"ownerReferences": null}})).await;
+    stage.kubelet.ready_if(|_| true);
+    condition(&stage, "NamesTaken").await;
+    let written = stage.record("ModelDeployment").await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    let written = written.end().await;
+    assert!(written.len() < 20, "{} states in a minute", written.len());
+    let now = stage.get("Service", "chat").await.unwrap();
+    let owners = json!({"metadata": {"ownerReferences": service["metadata"]["ownerReferences"]}});
+    meddle(&stage, &now, &owners).await;
+    idle(&stage, "r2").await;
 }

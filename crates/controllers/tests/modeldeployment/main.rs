@@ -162,10 +162,11 @@ async fn a_quantity_in_other_words_is_no_new_version() {
 
 /// A version of this image is never ready, until somebody mends what it needs.
 fn broken(stage: &Stage, image: &'static str) {
-    stage.kubelet.ready_if(move |pod| {
-        let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-        containers.into_iter().all(|container| container.image.as_deref() != Some(image))
-    });
+    stage.kubelet.ready_if(move |pod| !is_of(pod, image));
+}
+
+fn is_of(pod: &Pod, image: &str) -> bool {
+    pod.spec.iter().any(|spec| spec.containers[0].image.as_deref() == Some(image))
 }
 
 async fn waits_for_units(stage: &Stage) -> Value {
@@ -216,9 +217,6 @@ async fn what_is_lost_and_won_back_is_no_progress() {
     broken(&stage, "two");
     stage.apply(&second).await;
     waits_for_units(&stage).await;
-    let is_of = |pod: &Pod, image: &str| {
-        pod.spec.iter().any(|spec| spec.containers[0].image.as_deref() == Some(image))
-    };
     let first = stage
         .eventually("a pod of the new version", || async {
             let pods = stage.list("Pod").await;

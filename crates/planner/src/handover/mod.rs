@@ -122,7 +122,7 @@ pub struct Rollout {
     pub step: u32,
     /// When that step was entered.
     pub step_since: Time,
-    /// When traffic last moved forward.
+    /// When traffic last moved forward, under a policy with an interval.
     pub moved_at: Option<Time>,
     /// When anything last changed for the better.
     pub progressed_at: Time,

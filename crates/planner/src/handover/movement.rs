@@ -82,8 +82,9 @@ fn weigh(
         let (ready, percent) = (ready(version.ready), weights.shown_percent(to));
         let name = called(wanted, observed, to);
         let what = format!("giving {name} {percent}% of the traffic: {ready}");
-        // Where nothing is to serve there is nothing to pace.
-        let is_paced = goal.forward && wanted.replicas > 0;
+        // Where nothing is to serve there is nothing to pace. Time that no pace needs is not noted: a move that is refused
+        // again and again would be another one each time.
+        let is_paced = goal.forward && wanted.replicas > 0 && wanted.policy.is_paced();
         (Action::SetWeights(weights, is_paced), Reason::new(Code::MovingTraffic, what))
     })
 }

@@ -40,6 +40,13 @@ pub enum Policy {
     Recreate,
 }
 
+impl Policy {
+    /// Whether a move must be so long after the one before.
+    pub(super) fn is_paced(&self) -> bool {
+        matches!(self, Self::Incremental { .. })
+    }
+}
+
 /// A step of a canary.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
