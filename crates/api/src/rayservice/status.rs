@@ -199,9 +199,20 @@ pub struct Upgrade {
     /// When traffic moved last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved_at: Option<MicroTime>,
+    /// When these times were last moved along with a clock that had stepped; those from before are moved no more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adjusted_at: Option<MicroTime>,
     /// Whether a person has paused it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
+    /// The name that the request to pause it gives for its author: a claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub paused_by: Option<String>,
+    /// Why it is paused, as that request says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub paused_because: Option<String>,
     /// Whether a person has promoted it: it waits for no interval.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub promoted: bool,

@@ -13,7 +13,7 @@ use super::{
     verbs,
     wanted::{Strategy, cluster_service},
 };
-use crate::{count, digest::digest};
+use crate::{count, digest::digest, wait::cut};
 
 /// How long a cluster that was replaced waits at most for the end of its requests, after its delay.
 const LONGEST_DRAIN: Duration = Duration::from_mins(10);
@@ -80,7 +80,7 @@ pub(super) struct Holds {
 }
 
 pub(super) fn decide(observed: &Observed, now: Time) -> Decision {
-    let is_given_up = observed.given_up.is_some() && observed.asked.as_deref() != Some(verbs::RETRY);
+    let is_given_up = observed.given_up.is_some() && observed.verb() != Some(verbs::RETRY);
     let direction = direction(observed, is_given_up);
     let held = held(observed, direction, is_given_up);
     let (action, reason) = match (&observed.active, &observed.pending) {
@@ -121,7 +121,7 @@ fn held(observed: &Observed, direction: Goal, is_given_up: bool) -> Holds {
     let upgrade = observed.upgrade.as_ref();
     let (was_paused, was_promoted) = upgrade.map_or((false, false), |it| (it.paused, it.promoted));
     let is_forward = observed.active.is_some() && observed.pending.is_some() && direction == Goal::New;
-    let (is_paused, is_promoted) = match observed.asked.as_deref().filter(|_| is_forward) {
+    let (is_paused, is_promoted) = match observed.verb().filter(|_| is_forward) {
         Some(verbs::PAUSE) => (true, was_promoted),
         Some(verbs::PROMOTE) => (false, true),
         Some(verbs::RESUME | verbs::ABORT | verbs::RETRY) => (false, was_promoted),
@@ -280,10 +280,7 @@ fn both(observed: &Observed, active: &Cluster, pending: &Cluster, upgrade: Upgra
             | granted::Action::Discard
     );
     if held.is_paused && forward {
-        return (
-            Action::Wait,
-            Reason::new(Code::Paused, "a person has paused the upgrade").then(reason.what),
-        );
+        return (Action::Wait, paused(observed, weight));
     }
     if (moves_on || takes) && !is_acknowledged(observed, now) {
         let what = "waiting for the data plane to do what the routes say";
@@ -313,6 +310,22 @@ fn both(observed: &Observed, active: &Cluster, pending: &Cluster, upgrade: Upgra
     (action, reason)
 }
 
+/// A pause of a person: it has no end of its own.
+fn paused(observed: &Observed, weight: u32) -> Reason {
+    let asked = observed.asked.as_ref().filter(|asked| asked.verb == verbs::PAUSE);
+    let upgrade = observed.upgrade.as_ref();
+    let (by, why) = match asked {
+        Some(asked) => (asked.actor.as_ref(), asked.reason.as_ref()),
+        None => {
+            (upgrade.and_then(|it| it.paused_by.as_ref()), upgrade.and_then(|it| it.paused_because.as_ref()))
+        }
+    };
+    let by = by.map(|by| format!(" by {}", cut(by, verbs::LONGEST))).unwrap_or_default();
+    let why = why.map(|why| format!(" ({})", cut(why, verbs::LONGEST))).unwrap_or_default();
+    let what = format!("paused{by}{why} with {weight}% of the traffic moved and no time limit");
+    Reason::new(Code::Paused, what).then("it goes on after `segue resume`, or back after `segue abort`")
+}
+
 /// Whether the data plane does what the status says.
 fn is_acknowledged(observed: &Observed, now: Time) -> bool {
     let Some(route_weights) = &observed.route_weights else { return false };
@@ -330,18 +343,20 @@ fn give_up(observed: &Observed, pending: &Cluster, upgrade: Upgrade) -> Option<(
     if upgrade.direction != Goal::New {
         return None;
     }
-    let why = if observed.asked.as_deref() == Some(verbs::ABORT) {
+    let why = if observed.verb() == Some(verbs::ABORT) {
         "a user requested it".to_owned()
     } else {
         let after = observed.wanted.rollback_after?;
         let failed = serve::failed(pending, pending.sent_capacity);
-        let is_late = observed.progressed_at.is_some_and(|at| at + after <= upgrade.now);
+        // The time of a pause is no time without progress, also in the pass that ends it.
+        let is_held = upgrade.held.is_paused || observed.upgrade.as_ref().is_some_and(|it| it.paused);
+        let is_late = !is_held && observed.progressed_at.is_some_and(|at| at + after <= upgrade.now);
         let lack = || serve::lacks(pending, pending.sent_capacity);
         let late = || {
             let what = lack().map(|what| format!(": {what}")).unwrap_or_default();
             format!("nothing has moved for {} s{what}", after.as_secs())
         };
-        failed.or_else(|| (is_late && !upgrade.held.is_paused).then(late))?
+        failed.or_else(|| is_late.then(late))?
     };
     let reason = Reason::new(Code::ProgressDeadlineExceeded, format!("the upgrade goes back: {why}"));
     Some((Action::GiveUp(why), reason))

@@ -10,9 +10,12 @@ use api::{
     raycluster::{AuthMode, ManagedBy, RayCluster},
     rayservice::{ClusterServiceStatus, GivenUp, READINESS_PATH, RayService, ServeStatus, Upgrade},
 };
-use k8s_openapi::api::{
-    core::v1::{Pod, Service},
-    discovery::v1::EndpointSlice,
+use k8s_openapi::{
+    api::{
+        core::v1::{Pod, Service},
+        discovery::v1::EndpointSlice,
+    },
+    apimachinery::pkg::apis::meta::v1::MicroTime,
 };
 use kube::ResourceExt;
 use planner::Time;
@@ -25,6 +28,7 @@ use super::{
 use crate::{
     count, endpoints, labels,
     pipeline::{Found, Inputs},
+    request::Request,
     runtime::{Error, Key},
     traffic::{self, BackendWeights, RouteWeights, Traffic},
     units,
@@ -54,7 +58,8 @@ pub(crate) struct Observed {
     pub(super) reached: traffic::Observed,
     /// What routes say, by the Services of clusters; without routes, what the stable Service says.
     pub(super) route_weights: Option<RouteWeights>,
-    pub(super) asked: Option<String>,
+    /// What a person asks for.
+    pub(super) asked: Option<Request>,
 }
 
 /// A cluster of a service.
@@ -115,6 +120,11 @@ impl Cluster {
 }
 
 impl Observed {
+    /// The verb of what a person asks for.
+    pub(super) fn verb(&self) -> Option<&str> {
+        self.asked.as_ref().map(|asked| asked.verb.as_str())
+    }
+
     pub(super) fn clusters(&self) -> impl Iterator<Item = &Cluster> {
         self.active.iter().chain(&self.pending)
     }
@@ -161,8 +171,8 @@ pub(super) fn observe(inputs: &Inputs<'_>, service: &Arc<RayService>) -> Result<
     let reached =
         traffic::Observed::observe(inputs, &uid, objects.values().filter_map(|object| object.uid()));
     let upgrade = status.upgrade;
-    let read_time =
-        |time: &k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime| inputs.times.moment(time.0);
+    let adjusted = upgrade.as_ref().and_then(|it| it.adjusted_at.as_ref()).map(|time| time.0);
+    let read_time = |time: &MicroTime| inputs.times.moment_of(time.0, adjusted);
     Ok(Found::Observed(Observed {
         route_weights: route_weights(inputs, service, &traffic, &reached),
         moved_at: upgrade.as_ref().and_then(|it| it.moved_at.as_ref()).map(read_time),
@@ -171,7 +181,7 @@ pub(super) fn observe(inputs: &Inputs<'_>, service: &Arc<RayService>) -> Result<
         upgrade,
         given_up: status.given_up.filter(|given_up| given_up.goal == goal),
         service: Arc::clone(service),
-        asked: inputs.request.map(|request| request.verb.clone()),
+        asked: inputs.request.cloned(),
         wanted,
         goal,
         revisions,

@@ -10,13 +10,13 @@ use planner::Time;
 use super::{
     decide::{Action, ClusterSlot, Decision, attempts},
     observe::{Cluster, Observed},
-    serve,
+    serve, verbs,
 };
 use crate::{
     Answer,
     conditions::{Writer, rayservice as types, rayservice_reasons as reasons},
     int,
-    runtime::timestamp,
+    runtime::{moment, timestamp},
     wait::{self, cut},
 };
 
@@ -38,8 +38,8 @@ pub(super) fn status(
     status.given_up = observed.given_up.clone().filter(|_| decision.held.is_given_up);
     keep_retiring(&mut status, observed, now);
     if let Some(upgrade) = &mut status.upgrade {
-        upgrade.paused = decision.held.is_paused;
-        upgrade.promoted = decision.held.is_promoted;
+        keep_times(upgrade, observed, now);
+        hold(upgrade, observed, decision, now);
     }
     apply(&mut status, observed, decision, now);
     let serving = observed.clusters().filter(|it| it.weight().is_some_and(|weight| weight > 0));
@@ -51,6 +51,38 @@ pub(super) fn status(
     status.waiting_for = waits.then(wait);
     set_conditions(&mut status, observed, decision, now);
     status
+}
+
+/// Writes the times of an upgrade as they are read after a step of the clock, so that a process that has not seen the step
+/// reads them right.
+fn keep_times(upgrade: &mut Upgrade, observed: &Observed, now: Time) {
+    let written = |time: &MicroTime| moment(time.0);
+    let Some(progressed_at) = observed.progressed_at else { return };
+    if progressed_at == written(&upgrade.progressed_at)
+        && observed.moved_at == upgrade.moved_at.as_ref().map(written)
+    {
+        return;
+    }
+    let micro = |time: Time| MicroTime(timestamp(time));
+    upgrade.progressed_at = micro(progressed_at);
+    upgrade.moved_at = observed.moved_at.map(micro);
+    upgrade.adjusted_at = Some(micro(now));
+}
+
+/// What people have asked of an upgrade. The time that it was held is no time without progress.
+fn hold(upgrade: &mut Upgrade, observed: &Observed, decision: &Decision, now: Time) {
+    let held = decision.held;
+    if upgrade.paused && !held.is_paused {
+        upgrade.progressed_at = MicroTime(timestamp(now));
+    }
+    let asked = observed.asked.as_ref().filter(|asked| asked.verb == verbs::PAUSE && held.is_paused);
+    if !held.is_paused {
+        (upgrade.paused_by, upgrade.paused_because) = (None, None);
+    } else if let Some(asked) = asked {
+        let kept = |text: &Option<String>| text.as_deref().map(|text| cut(text, verbs::LONGEST));
+        (upgrade.paused_by, upgrade.paused_because) = (kept(&asked.actor), kept(&asked.reason));
+    }
+    (upgrade.paused, upgrade.promoted) = (held.is_paused, held.is_promoted);
 }
 
 /// Whether two statuses say the same. The time of the last change is no change.
@@ -118,7 +150,10 @@ fn apply(status: &mut RayServiceStatus, observed: &Observed, decision: &Decision
                 started_at: second(),
                 progressed_at: micro(),
                 moved_at: None,
+                adjusted_at: None,
                 paused: false,
+                paused_by: None,
+                paused_because: None,
                 promoted: false,
             });
         }

@@ -13,6 +13,9 @@ pub(super) const RESUME: &str = "resume";
 pub(super) const ABORT: &str = "abort";
 pub(super) const RETRY: &str = "retry";
 
+/// The longest text that is kept of a request.
+pub(super) const LONGEST: usize = 253;
+
 /// The verbs, each with what is answered when it is carried out.
 pub(super) const VERBS: &[(&str, &str)] = &[
     (
@@ -30,7 +33,7 @@ pub(super) fn refusal(observed: &Observed, decision: &Decision) -> Option<String
     let is_upgraded = observed.active.is_some() && observed.pending.is_some();
     let is_forward = is_upgraded && !decision.goes_back && !matches!(decision.action, Action::GiveUp(_));
     let is_given_up = observed.given_up.is_some() || matches!(decision.action, Action::GiveUp(_));
-    let what = match observed.asked.as_deref()? {
+    let what = match observed.verb()? {
         PROMOTE | PAUSE | RESUME if !is_forward => "no upgrade moves forward",
         ABORT if !(is_given_up || is_upgraded && decision.goes_back) => "no upgrade is under way",
         RETRY if !is_given_up && observed.pending.is_none() => "no config was aborted or rolled back",

@@ -226,6 +226,11 @@ async fn a_person_pauses_resumes_and_aborts() {
     stage.apply(&chat).await;
     let paused = until(&stage, "it is paused", |it| condition(it, "Paused").0 == "True").await;
     let before = paused["pendingServiceStatus"]["trafficRoutedPercent"].clone();
+    let said = format!(
+        "paused with {before}% of the traffic moved and no time limit; then it goes on after `segue resume`, or back after \
+         `segue abort`"
+    );
+    assert_eq!(paused["message"], said);
     tokio::time::sleep(Duration::from_mins(2)).await;
     let status = crate::kit::status(&stage).await;
     assert_eq!(status["pendingServiceStatus"]["trafficRoutedPercent"], before);
@@ -236,6 +241,35 @@ async fn a_person_pauses_resumes_and_aborts() {
     stage.apply(&chat).await;
     let back = until(&stage, "it is back", |it| it["givenUp"].is_object() && pending(it).is_none()).await;
     assert_eq!((active(&back), &back["givenUp"]["reason"]), (old, &json!("a user requested it")));
+}
+
+/// A pause says who made it and why, has no time limit, and its time counts towards no deadline.
+#[tokio::test(start_paused = true)]
+async fn a_pause_names_its_author_and_counts_as_no_time_without_progress() {
+    let strategy = incremental(50, 25, 5);
+    let (stage, _, old) = running(&strategy, 4).await;
+    let mut chat = service("two", 4, &strategy);
+    let ask = |chat: &mut Value, request: Value| {
+        chat["metadata"]["annotations"] = json!({
+            "segue.dev/rollback-after-seconds": "600", "segue.dev/request": request.to_string(),
+        });
+    };
+    stage.apply(&chat).await;
+    until(&stage, "it moves", |it| it["pendingServiceStatus"]["trafficRoutedPercent"] == 25).await;
+    ask(&mut chat, json!({"id": "1", "verb": "pause", "actor": "dana", "reason": "a look at the logs"}));
+    stage.apply(&chat).await;
+    until(&stage, "it is paused", |it| condition(it, "Paused").0 == "True").await;
+    tokio::time::sleep(Duration::from_mins(30)).await;
+    let status = crate::kit::status(&stage).await;
+    let said = status["message"].as_str().unwrap();
+    assert!(
+        said.starts_with("paused by dana (a look at the logs) with 25% of the traffic moved and no time"),
+        "{said}"
+    );
+    ask(&mut chat, json!({"id": "2", "verb": "resume"}));
+    stage.apply(&chat).await;
+    let status = settled(&stage).await;
+    assert!(active(&status) != old && status["givenUp"].is_null(), "{status:#}");
 }
 
 /// Returns what the controller answers to a verb.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use controllers::{Outside, Settings, kind};
+use controllers::{Clock, Outside, Settings, kind};
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{DynamicObject, ListParams, PostParams},
@@ -19,8 +19,14 @@ use crate::{
 pub const START: Duration = Duration::from_secs(20);
 
 pub async fn stage() -> (Stage, Arc<Serve>) {
+    stage_at(stage::settings().clock).await
+}
+
+/// One on which controllers tell this time.
+pub async fn stage_at(clock: Clock) -> (Stage, Arc<Serve>) {
     let serve = Serve::start(START);
-    let settings = Settings { kinds: kind::named("RayService").into_iter().collect(), ..stage::settings() };
+    let kinds = kind::named("RayService").into_iter().collect();
+    let settings = Settings { kinds, clock, ..stage::settings() };
     let window: Arc<dyn Outside> = Arc::new(Window(Arc::clone(&serve)));
     let stage = Stage::with(window, settings).await;
     tokio::spawn(make_pods(stage.client.clone()));

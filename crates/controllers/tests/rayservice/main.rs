@@ -4,6 +4,7 @@
 
 mod blue_green;
 mod both;
+mod clock;
 mod incremental;
 mod kit;
 mod serve;
