@@ -392,6 +392,95 @@ fn a_ray_service_that_nothing_upgrades_has_no_plan() {
     assert!(support::stdout(&output).contains("nothing is upgraded"), "{}", support::stdout(&output));
 }
 
+/// What the controllers do nothing for has no plan, and the exit code says so.
+#[test]
+fn what_no_controller_acts_on_has_no_plan() {
+    let cluster = support::read("examples/ray-gcs-ha/raycluster-secret.yaml");
+    let service = support::read("examples/rayservice-incremental-upgrade/rayservice.yaml");
+    let spec = |manifest: &str, field: &str, to: Value| {
+        let mut manifest: Value = serde_saphyr::from_str(manifest).unwrap();
+        manifest["spec"][field] = to;
+        manifest
+    };
+    let rocksdb = json!({"backend": "rocksdb"});
+    let inner = |field: &str, to: Value| {
+        let mut manifest: Value = serde_saphyr::from_str(&service).unwrap();
+        manifest["spec"]["rayClusterConfig"][field] = to;
+        manifest
+    };
+    let kueue = json!("kueue.x-k8s.io/multikueue");
+    for (manifest, says) in [
+        (spec(&cluster, "authOptions", json!({"mode": "token"})), "mode is token, which is not served"),
+        (
+            spec(&cluster, "gcsFaultToleranceOptions", rocksdb.clone()),
+            "backend is rocksdb, which is not served",
+        ),
+        (spec(&cluster, "managedBy", kueue.clone()), "hands this cluster to Kueue"),
+        (spec(&service, "managedBy", kueue), "hands this service to Kueue"),
+        (inner("authOptions", json!({"mode": "token"})), "mode is token, and the token is not sent"),
+        (inner("gcsFaultToleranceOptions", rocksdb), "backend is rocksdb, which is not served"),
+    ] {
+        let output = with_input(&["plan", "-f", "-"], &manifest.to_string());
+        let said = support::stdout(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}{}", support::stderr(&output));
+        assert!(said.contains(says), "{said}");
+    }
+}
+
+#[test]
+fn a_plan_says_that_all_pods_of_a_cluster_go_at_once() {
+    let old = support::read("examples/ray-gcs-ha/raycluster.yaml");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("old.yaml");
+    std::fs::write(&file, &old).unwrap();
+    let planned = |change: &dyn Fn(&mut Value)| {
+        let mut new: Value = serde_saphyr::from_str(&old).unwrap();
+        change(&mut new["spec"]);
+        let output = with_input(&["plan", "-f", "-", "--from", file.to_str().unwrap()], &new.to_string());
+        assert_eq!(output.status.code(), Some(0), "{}", support::stderr(&output));
+        support::stdout(&output)
+    };
+    let said = planned(&|spec| spec["rayVersion"] = json!("2.53.0"));
+    assert!(said.contains("running pods keep their templates"), "{said}");
+    let said = planned(&|spec| {
+        spec["rayVersion"] = json!("2.53.0");
+        spec["upgradeStrategy"] = json!({"type": "Recreate"});
+    });
+    assert!(said.contains("Recreate: 3 pods of the cluster are deleted at once"), "{said}");
+    let said = planned(&|spec| spec["suspend"] = json!(true));
+    assert!(said.contains("spec.suspend is true: 3 pods of the cluster are deleted at once"), "{said}");
+    let said = planned(&|spec| spec["upgradeStrategy"] = json!({"type": "Recreate"}));
+    assert!(said.contains("no running pod is replaced"), "{said}");
+}
+
+#[test]
+fn a_plan_that_fails_says_so_and_exits_with_one() {
+    let example = "examples/backendai-model-service-deployment/rolling.yaml";
+    let output = support::segue(&["plan", "-f", example, "--start-seconds", "900"]);
+    let said = support::stdout(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("the upgrade would fail after ") && !said.contains("faster: "), "{said}");
+}
+
+#[test]
+fn a_rollback_after_the_end_is_an_error_that_names_the_end() {
+    for (example, end) in [
+        ("examples/backendai-model-service-deployment/rolling.yaml", 160),
+        ("examples/rayservice-incremental-upgrade/rayservice.yaml", 300),
+    ] {
+        let at =
+            |seconds: u32| support::segue(&["plan", "-f", example, "--rollback-at", &seconds.to_string()]);
+        assert_eq!(at(end - 1).status.code(), Some(0), "{}", support::stderr(&at(end - 1)));
+        let output = at(end);
+        let said = support::stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains(&format!("--rollback-at is {end}, and the upgrade ends after {end} s")),
+            "{said}"
+        );
+    }
+}
+
 #[test]
 fn the_picture_in_the_readme_is_what_plan_draws() {
     let example = "examples/backendai-model-service-deployment/incremental.yaml";

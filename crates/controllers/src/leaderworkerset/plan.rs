@@ -42,6 +42,7 @@ pub(super) fn plan(
         ),
         rows,
         ends,
+        failure: None,
         replica: Some((group(before), group(template))),
         advice: Vec::new(),
     })
@@ -68,12 +69,13 @@ mod tests {
         super::{Sets, decide::decide, observe::Observed},
         *,
     };
-    use crate::rehearsal::tests::Acts;
+    use crate::rehearsal::tests::{Acts, Answer};
 
     impl Acts for Sets {
-        fn rows(_: &Observed, after: &Observed, assumptions: &Assumptions) -> Vec<Row> {
-            let spec = decide(after, Time::ZERO).spec;
-            rehearse(&SetSpec { target: Revision(2), old: Revision(1), ..spec }, assumptions).0
+        fn comes_to(_: &Observed, after: Observed, is_new: bool, assumptions: &Assumptions) -> Answer {
+            let spec = decide(&after, Time::ZERO).spec;
+            let spec = SetSpec { target: Revision(2), old: Revision(1), ..spec };
+            Answer::of(is_new, || rehearse(&spec, assumptions).0)
         }
     }
 }

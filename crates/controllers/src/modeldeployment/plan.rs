@@ -2,7 +2,7 @@
 
 use api::modeldeployment::{ModelDeployment, Workload};
 use planner::{
-    Budget,
+    Budget, Code,
     handover::{self, Moment, Policy, Share, VersionId, Wanted},
 };
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ pub(super) fn plan(
         return Err(NoPlan::nothing("workload and env are the same: there is no new version"));
     }
     let replicas = (replica(&old.as_ref().unwrap_or(&new).spec.workload), replica(&new.spec.workload));
-    let (rows, ends) = rehearse(&wanted, assumptions);
+    let Course { rows, ends, failure } = rehearse(&wanted, assumptions);
     let mut rehearsal = Rehearsal {
         how: format!(
             "{}, {}, {} more and {} fewer allowed; a new replica is ready after {} s",
@@ -46,19 +46,31 @@ pub(super) fn plan(
         ),
         rows,
         ends,
+        failure,
         replica: Some(replicas),
         advice: Vec::new(),
     };
-    if ends && assumptions.called_off.is_none() {
+    if rehearsal.ends && rehearsal.failure.is_none() && assumptions.called_off.is_none() {
         rehearsal.advice = advice(&wanted, assumptions, &rehearsal);
     }
     Ok(rehearsal)
 }
 
-fn rehearse(wanted: &Wanted, assumptions: &Assumptions) -> (Vec<Row>, bool) {
+/// How a rollout goes.
+struct Course {
+    rows: Vec<Row>,
+    ends: bool,
+    failure: Option<String>,
+}
+
+fn rehearse(wanted: &Wanted, assumptions: &Assumptions) -> Course {
     let Assumptions { start, stop, called_off } = assumptions;
     let (moments, ends) = handover::rehearse(wanted, *start, *stop, *called_off);
-    (moments.into_iter().map(|moment| row(moment, wanted.replicas)).collect(), ends)
+    let fails = |moment: &&Moment| moment.reason.code == Code::ProgressDeadlineExceeded;
+    let failure = moments.iter().find(fails);
+    let failure = failure.map(|moment| format!("after {} s: {}", moment.at.as_secs(), moment.reason.what));
+    let rows = moments.into_iter().map(|moment| row(moment, wanted.replicas)).collect();
+    Course { rows, ends, failure }
 }
 
 fn row(Moment { at, old, new, reason }: Moment, replicas: u32) -> Row {
@@ -73,14 +85,14 @@ fn advice(wanted: &Wanted, assumptions: &Assumptions, rehearsal: &Rehearsal) -> 
     }
     let tell = |word: &str, field: &str, budget: Budget| {
         let other = Wanted { budget, ..wanted.clone() };
-        let (rows, ends) = rehearse(&other, assumptions);
-        let other = Rehearsal { rows, ends, ..rehearsal.clone() };
+        let Course { rows, ends, failure } = rehearse(&other, assumptions);
+        let other = Rehearsal { rows, ends, failure, ..rehearsal.clone() };
         let (seconds, units) = (other.seconds(), other.peak_replicas().unwrap_or_default());
         let better = match word {
             "faster" => seconds < rehearsal.seconds(),
             _ => Some(units) < rehearsal.peak_replicas(),
         };
-        (ends && better).then(|| {
+        (ends && other.failure.is_none() && better).then(|| {
             format!("{word}: {field} would take {seconds} s and peak at {}", counted(units, "replica"))
         })
     };
@@ -121,7 +133,10 @@ mod tests {
         super::{Deployments, observe::Observed},
         *,
     };
-    use crate::{rehearsal::tests::Acts, runtime::Cache};
+    use crate::{
+        rehearsal::tests::{Acts, Answer},
+        runtime::Cache,
+    };
 
     impl Acts for Deployments {
         /// The set of the version that was asked for.
@@ -131,12 +146,11 @@ mod tests {
             cache.and([LeaderWorkerSet::deserialize(set).unwrap()])
         }
 
-        fn is_new(after: &Observed) -> bool {
-            after.target().is_some_and(|target| target.set.is_none())
-        }
-
-        fn rows(_: &Observed, after: &Observed, assumptions: &Assumptions) -> Vec<Row> {
-            rehearse(&Wanted { target: VersionId(2), ..after.wanted.clone() }, assumptions).0
+        fn comes_to(_: &Observed, after: Observed, is_new: bool, assumptions: &Assumptions) -> Answer {
+            // A version that was stored before may have no set any more.
+            let is_new = is_new || after.target().is_some_and(|target| target.set.is_none());
+            let wanted = Wanted { target: VersionId(2), ..after.wanted.clone() };
+            Answer::of(is_new, || rehearse(&wanted, assumptions).rows)
         }
     }
 }

@@ -35,6 +35,7 @@ pub(super) fn plan(
         how: format!("{room} is ready after {} s", assumptions.start.as_secs()),
         rows: rows.into_iter().map(Row::without_traffic).collect(),
         ends,
+        failure: None,
         replica: None,
         advice: placed_by(&new).into_iter().collect(),
     })
@@ -164,14 +165,14 @@ mod tests {
         super::{Servings, observe::Observed},
         *,
     };
-    use crate::rehearsal::tests::Acts;
+    use crate::rehearsal::tests::{Acts, Answer};
 
     impl Acts for Servings {
-        fn rows(before: &Observed, after: &Observed, assumptions: &Assumptions) -> Vec<Row> {
+        fn comes_to(before: &Observed, after: Observed, is_new: bool, assumptions: &Assumptions) -> Answer {
             let recorded = before.revisions.newest().recorded().into_iter();
             let before: Vec<(String, RoleHash)> = recorded.map(|it| (it.role, it.hash)).collect();
-            let rows = rehearse(&after.wanted, &before, assumptions).map(|part| part.rows);
-            rows.into_iter().flatten().map(Row::without_traffic).collect()
+            let rows = || rehearse(&after.wanted, &before, assumptions).map(|part| part.rows);
+            Answer::of(is_new, || rows().into_iter().flatten().map(Row::without_traffic).collect())
         }
     }
 }

@@ -18,17 +18,20 @@ use std::sync::Arc;
 
 use api::{
     Kind,
-    raycluster::{ManagedBy, RayCluster, RayClusterStatus},
+    raycluster::{RayCluster, RayClusterStatus},
 };
 use k8s_openapi::api::{
     core::v1::{Node, Pod, Service, ServiceAccount},
     rbac::v1::{Role, RoleBinding},
 };
-use kube::ResourceExt;
 use planner::{Time, ray::Op};
 
 use self::{decide::Decision, observe::Observed};
-pub(crate) use self::{kind::SERVED, services::head_ports};
+pub(crate) use self::{
+    kind::SERVED,
+    services::head_ports,
+    wanted::{asks_for_tokens, keeps_tables_in_rocksdb},
+};
 use crate::{
     Answer, labels, nodes,
     pipeline::{Controller, Executor, Found, Inputs, PodCheck},
@@ -50,13 +53,9 @@ impl Controller for Clusters {
         &api::raycluster::KIND
     }
 
-    /// Kueue runs some in another cluster, and those that a `RayJob` made belong to the public operator.
     fn acts_on(cluster: &RayCluster) -> bool {
-        let of_a_job = cluster.labels().get(labels::RAY_FROM_CRD).is_some_and(|kind| kind == "RayJob")
-            || cluster.owner_references().iter().any(|owner| owner.kind == "RayJob");
-        let elsewhere = cluster.spec.managed_by == Some(ManagedBy::MultiKueue);
         let lives = cluster.metadata.deletion_timestamp.is_none() || cleanup::is_pending(cluster);
-        lives && !elsewhere && !of_a_job
+        lives && wanted::left_to_another(cluster).is_none()
     }
 
     fn watches(watches: &mut Watches<'_>) {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use api::raycluster::{
-    ClusterUpgradeType, EXTERNAL_STORAGE_NAMESPACE, FT_ENABLED, GcsBackend, GcsFaultToleranceOptions,
-    HA_ENABLED, RayCluster, WorkerGroupSpec,
+    AuthMode, ClusterUpgradeType, EXTERNAL_STORAGE_NAMESPACE, FT_ENABLED, GcsBackend,
+    GcsFaultToleranceOptions, HA_ENABLED, ManagedBy, RayCluster, RayClusterSpec, WorkerGroupSpec,
 };
 use kube::ResourceExt;
 use planner::{
@@ -13,7 +13,7 @@ use planner::{
 };
 use serde_json::{Value, json};
 
-use crate::{count, digest::sha1};
+use crate::{count, digest::sha1, labels};
 
 /// How long the check of a raylet, or of GCS, fails beyond its own threshold before the pod counts as unhealthy. The
 /// liveness probe, which restarts the container, acts later.
@@ -113,16 +113,36 @@ pub(super) fn storage(cluster: &RayCluster) -> Option<Storage<'_>> {
     Some(Storage { namespace, options })
 }
 
+/// Why a cluster is left to another operator, if it is: Kueue runs some in another cluster, and those that a `RayJob` made
+/// belong to the public operator.
+pub(super) fn left_to_another(cluster: &RayCluster) -> Option<&'static str> {
+    if cluster.spec.managed_by == Some(ManagedBy::MultiKueue) {
+        return Some("spec.managedBy hands this cluster to Kueue: nothing is done for it here");
+    }
+    let of_a_job = cluster.labels().get(labels::RAY_FROM_CRD).is_some_and(|kind| kind == "RayJob")
+        || cluster.owner_references().iter().any(|owner| owner.kind == "RayJob");
+    of_a_job.then_some("a RayJob made this cluster: nothing is done for it here")
+}
+
 /// What a cluster asks for that is not served.
 pub(super) fn not_served(cluster: &RayCluster) -> Option<&'static str> {
-    let options = cluster.spec.gcs_fault_tolerance_options.as_ref();
-    let rocksdb = options.is_some_and(|options| options.backend == Some(GcsBackend::RocksDb));
-    if rocksdb {
+    if keeps_tables_in_rocksdb(&cluster.spec) {
         return Some("spec.gcsFaultToleranceOptions.backend is rocksdb, which is not served: use redis");
     }
-    let auth = cluster.spec.auth_options.as_ref().and_then(|options| options.mode);
-    if auth == Some(api::raycluster::AuthMode::Token) {
+    if asks_for_tokens(&cluster.spec) {
         return Some("spec.authOptions.mode is token, which is not served: use disabled");
     }
     None
+}
+
+/// Whether a cluster keeps the tables of GCS in RocksDB.
+pub(crate) fn keeps_tables_in_rocksdb(spec: &RayClusterSpec) -> bool {
+    let options = spec.gcs_fault_tolerance_options.as_ref();
+    options.is_some_and(|options| options.backend == Some(GcsBackend::RocksDb))
+}
+
+/// Whether a cluster answers only who has its token.
+pub(crate) fn asks_for_tokens(spec: &RayClusterSpec) -> bool {
+    let options = spec.auth_options.as_ref();
+    options.is_some_and(|options| options.mode == Some(AuthMode::Token))
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use api::{
-    raycluster::{AuthMode, ManagedBy, RayCluster},
+    raycluster::RayCluster,
     rayservice::{ClusterServiceStatus, GivenUp, READINESS_PATH, RayService, ServeStatus, Upgrade},
 };
 use k8s_openapi::{
@@ -138,12 +138,10 @@ impl Observed {
 }
 
 pub(super) fn observe(inputs: &Inputs<'_>, service: &Arc<RayService>) -> Result<Found<Observed>, Error> {
-    let Some(wanted) = wanted::wanted(service) else {
-        return Ok(Found::NotServed("an upgrade with these steps could never end"));
+    let wanted = match wanted::wanted(service) {
+        Ok(wanted) => wanted,
+        Err(why) => return Ok(Found::NotServed(why)),
     };
-    if let Some(why) = not_served(service) {
-        return Ok(Found::NotServed(why));
-    }
     if let Some(cluster) = made_by_another(inputs, service) {
         return Ok(Found::NotAdopted(format!("RayCluster {cluster}")));
     }
@@ -207,18 +205,6 @@ fn made_by_another(inputs: &Inputs<'_>, service: &RayService) -> Option<String> 
         .any(|it| it.goal.is_some() && it.ray_cluster_name.as_deref() == Some(theirs.name_any().as_str()));
     let goes = status.retiring.iter().any(|it| it.ray_cluster_name == theirs.name_any());
     (!is_ours && !goes).then(|| theirs.name_any())
-}
-
-/// What is not served yet, in a sentence.
-fn not_served(service: &RayService) -> Option<&'static str> {
-    let spec = &service.spec;
-    if spec.managed_by == Some(ManagedBy::MultiKueue) {
-        return Some("spec.managedBy hands this service to Kueue: nothing is done for it here");
-    }
-    let auth = spec.ray_cluster_config.auth_options.as_ref();
-    (auth.and_then(|auth| auth.mode) == Some(AuthMode::Token)).then_some(
-        "rayClusterConfig.authOptions.mode is token, and the token is not sent to Serve yet: use mode disabled",
-    )
 }
 
 fn cluster(

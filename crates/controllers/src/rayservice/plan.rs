@@ -4,7 +4,7 @@ use api::rayservice::RayService;
 use planner::granted::{self, Moment, StepSchedule};
 use serde_json::Value;
 
-use super::{revision::Service, wanted::Strategy};
+use super::{revision::Service, wanted::wanted};
 use crate::rehearsal::{Assumptions, NoPlan, Rehearsal, Row, Side, typed};
 
 /// What an upgrade would do.
@@ -15,13 +15,23 @@ pub(super) fn plan(
 ) -> Result<Rehearsal, NoPlan> {
     let service: RayService = typed(manifest)?;
     let old: Option<RayService> = old.map(typed).transpose()?;
+    let wanted = wanted(&service).map_err(NoPlan::NotServed)?;
+    let was_suspended = old.as_ref().is_some_and(|old| old.spec.suspend == Some(true));
+    match (was_suspended, wanted.is_suspended) {
+        (true, true) => return Err(NoPlan::nothing("spec.suspend is true: the service has no cluster")),
+        (true, false) => {
+            return Err(NoPlan::nothing("the service was suspended: there is no cluster to upgrade"));
+        }
+        (false, true) => {
+            return Err(NoPlan::AtOnce("spec.suspend is true: all clusters are deleted at once".to_owned()));
+        }
+        (false, false) => {}
+    }
     let goal = |service: &RayService| Service::of(&service.spec).ok().map(|it| it.goal);
     if old.is_some_and(|old| goal(&old) == goal(&service)) {
         return Err(NoPlan::nothing("rayClusterConfig is the same: there is no new cluster"));
     }
-    let strategy =
-        Strategy::of(&service.spec).ok_or_else(|| NoPlan::unsupported("the upgrade could never end"))?;
-    let Some(pace) = strategy.pace() else {
+    let Some(pace) = wanted.strategy.pace() else {
         return Err(NoPlan::nothing("upgradeStrategy.type is None: nothing is upgraded"));
     };
     let options = service.spec.upgrade_strategy.as_ref().and_then(|strategy| strategy.incremental());
@@ -41,6 +51,7 @@ fn rehearse(how: &str, pace: StepSchedule, assumptions: &Assumptions) -> Rehears
         how: format!("{how}; new capacity is ready after {} s", assumptions.start.as_secs()),
         rows: moments.into_iter().map(row).collect(),
         ends: true,
+        failure: None,
         replica: None,
         advice: Vec::new(),
     }
@@ -50,4 +61,60 @@ fn row(Moment { at, old, new, reason }: Moment) -> Row {
     let side =
         |side: granted::Side| Side { capacity: side.capacity, weight: Some(side.weight), replicas: None };
     Row { at: at.as_secs(), old: side(old), new: side(new), reason: reason.what }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::rayservice::ClusterServiceStatus;
+    use planner::Time;
+
+    use super::{
+        super::{
+            Services,
+            decide::{Action, decide},
+            observe::{Cluster, Observed},
+        },
+        *,
+    };
+    use crate::rehearsal::tests::{Acts, Answer};
+
+    /// The cluster of a service that is as its spec wants it.
+    fn active(service: &Observed) -> Option<Cluster> {
+        let status = ClusterServiceStatus {
+            goal: Some(service.goal.clone()),
+            traffic_routed_percent: Some(100),
+            target_capacity: Some(100),
+            ..ClusterServiceStatus::default()
+        };
+        (!service.wanted.is_suspended).then(|| Cluster {
+            name: "x-1".to_owned(),
+            status,
+            object: None,
+            sent_capacity: 100,
+            applications: String::new(),
+            config: None,
+            template: None,
+            ports: service.ports,
+            dashboard: None,
+            pods: Vec::new(),
+            endpoints: 0,
+            readiness_path: None,
+        })
+    }
+
+    impl Acts for Services {
+        /// What the controller decides of a service whose cluster is as it was wanted before.
+        fn comes_to(before: &Observed, mut after: Observed, _: bool, assumptions: &Assumptions) -> Answer {
+            after.active = active(before);
+            let is_first = after.active.is_none();
+            match decide(&after, Time::ZERO).action {
+                Action::Suspend => Answer::AtOnce,
+                Action::Begin { .. } if !is_first => {
+                    let pace = after.wanted.strategy.pace().unwrap();
+                    Answer::Rolls(rehearse("", pace, assumptions).rows)
+                }
+                _ => Answer::RollsNothing,
+            }
+        }
+    }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use api::{
     Embedded,
+    raycluster::ManagedBy,
     rayservice::{self, IncrementalUpgradeOptions, RayService, RayServiceSpec, UpgradeType},
 };
 use kube::ResourceExt;
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{
     count, labels, owner,
+    raycluster::{asks_for_tokens, keeps_tables_in_rocksdb},
     traffic::{Parents, Protocol, Traffic, TrafficPort},
 };
 
@@ -82,13 +84,17 @@ pub(super) struct Wanted {
     pub(super) is_suspended: bool,
 }
 
-/// What a service asks for; nothing where its steps could never end.
-pub(super) fn wanted(service: &RayService) -> Option<Wanted> {
+/// What a service asks for, or what of it is not served, in a sentence.
+pub(super) fn wanted(service: &RayService) -> Result<Wanted, &'static str> {
     let spec = &service.spec;
+    let strategy = Strategy::of(spec).ok_or("an upgrade with these steps could never end")?;
+    if let Some(why) = not_served(service) {
+        return Err(why);
+    }
     let text = |name: &str| service.annotations().get(name).map(String::as_str);
     let seconds = |seconds: i32| Duration::from_secs(u64::from(count(seconds)));
-    Some(Wanted {
-        strategy: Strategy::of(spec)?,
+    Ok(Wanted {
+        strategy,
         delay: spec.ray_cluster_deletion_delay_seconds.map_or(DELETION_DELAY, seconds),
         rollback_after: text(rayservice::ROLLBACK_AFTER)
             .and_then(|text| text.parse().ok())
@@ -96,6 +102,23 @@ pub(super) fn wanted(service: &RayService) -> Option<Wanted> {
         initializing: text(rayservice::INITIALIZING_TIMEOUT).and_then(rayservice::initializing_timeout),
         is_suspended: spec.suspend == Some(true),
     })
+}
+
+/// What is not served yet, in a sentence.
+fn not_served(service: &RayService) -> Option<&'static str> {
+    let cluster = &service.spec.ray_cluster_config;
+    if service.spec.managed_by == Some(ManagedBy::MultiKueue) {
+        return Some("spec.managedBy hands this service to Kueue: nothing is done for it here");
+    }
+    if asks_for_tokens(cluster) {
+        return Some(
+            "rayClusterConfig.authOptions.mode is token, and the token is not sent to Serve yet: use mode disabled",
+        );
+    }
+    // Its clusters would never get a pod.
+    keeps_tables_in_rocksdb(cluster).then_some(
+        "rayClusterConfig.gcsFaultToleranceOptions.backend is rocksdb, which is not served: use redis",
+    )
 }
 
 /// The name of the Service that clients use.

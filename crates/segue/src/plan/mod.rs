@@ -30,7 +30,7 @@ use crate::{
   segue plan -f service.yaml -o svg > upgrade.svg
 
 The functions that carry an upgrade out compute the steps; only the times are assumed. With --from, each manifest is compared \
-with that of the same object; with --live, with the object as the API has it, and with what the nodes have free. Exit codes: 0 the upgrade ends, 1 a manifest is refused, the upgrade has no room or would not end, or part of \
+with that of the same object; with --live, with the object as the API has it, and with what the nodes have free. Exit codes: 0 the upgrade ends, 1 a manifest is refused, the upgrade has no room, would fail or would not end, or part of \
 the manifest has no effect, 2 failed.")]
 pub(crate) struct Args {
     /// The manifests to upgrade to, or - for standard input
@@ -177,7 +177,8 @@ fn show(
 struct Planned {
     /// The steps, or the sentence that says why there are none.
     steps: Result<Rehearsal, String>,
-    /// Whether the upgrade ends. One without steps ends, unless the operator does nothing for the object.
+    /// Whether the upgrade ends with the new version, or as it was called off. One without steps ends, unless the operator
+    /// does nothing for the object.
     ends: bool,
     /// The fields of the manifest that have no effect, each with what happens instead. None repeats why there are no
     /// steps.
@@ -198,10 +199,11 @@ impl Planned {
         not_acted_on.extend(verdict.ignored.iter().cloned());
         let (steps, ends) = match (served.plan)(manifest, old, assumptions) {
             Ok(rehearsal) => {
-                let ends = rehearsal.ends;
+                is_called_off_in_time(served, manifest, old, assumptions)?;
+                let ends = rehearsal.ends && rehearsal.failure.is_none();
                 (Ok(rehearsal), ends)
             }
-            Err(NoPlan::Nothing(why)) => (Err(why), true),
+            Err(NoPlan::Nothing(why) | NoPlan::AtOnce(why)) => (Err(why), true),
             Err(NoPlan::NotServed(why)) => {
                 not_acted_on.retain(|line| line != why);
                 (Err(why.to_owned()), false)
@@ -214,6 +216,24 @@ impl Planned {
     /// Whether all of what the manifest asks for is done, to the end of the upgrade.
     fn is_carried_out(&self) -> bool {
         self.ends && self.not_acted_on.is_empty()
+    }
+}
+
+/// Fails where an upgrade is to be rolled back when it has ended already.
+fn is_called_off_in_time(
+    served: &Served,
+    manifest: &Value,
+    old: Option<&Value>,
+    assumptions: &Assumptions,
+) -> Result<(), String> {
+    let Some(at) = assumptions.called_off.map(|at| at.as_secs()) else { return Ok(()) };
+    let whole = (served.plan)(manifest, old, &Assumptions { called_off: None, ..*assumptions });
+    match whole.ok().filter(|whole| whole.ends).map(|whole| whole.seconds()) {
+        Some(end) if end <= at => Err(format!(
+            "--rollback-at is {at}, and the upgrade ends after {end} s; use a number below {end}, or plan the way back as \
+             an upgrade to the old manifest"
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -56,8 +56,10 @@ impl Timetable<'_> {
     }
 
     fn summary(&self) -> String {
-        let Rehearsal { ends, advice, .. } = self.rehearsal;
-        let mut text = if *ends {
+        let Rehearsal { ends, failure, advice, .. } = self.rehearsal;
+        let mut text = if let Some(why) = failure {
+            format!("the upgrade would fail {why}\n{} s in total, ", self.rehearsal.seconds())
+        } else if *ends {
             format!("{} s in total, ", self.rehearsal.seconds())
         } else {
             "the upgrade would not end: see the last line; ".to_owned()

@@ -28,6 +28,8 @@ pub struct Assumptions {
 pub enum NoPlan {
     /// Nothing would be done.
     Nothing(String),
+    /// Everything is done at once, so there are no steps.
+    AtOnce(String),
     /// The operator does nothing for such an object.
     NotServed(&'static str),
     /// It was asked for something that is not rehearsed, or of something that cannot be read.
@@ -116,6 +118,8 @@ pub struct Rehearsal {
     pub rows: Vec<Row>,
     /// Whether it ends; the last row says what it would wait for where it does not.
     pub ends: bool,
+    /// Why it fails, where it does: it ends with the version that it came from.
+    pub failure: Option<String>,
     /// What one replica of each version holds, where that is known.
     pub replica: Option<(Resources, Resources)>,
     /// Other ways to do it, and what they would cost; what must be there for it to work.

@@ -11,17 +11,24 @@ pub(super) struct Choices {
 /// More choices than any manifest has.
 const MOST: usize = 256;
 
+/// Manifests of a family.
+const FAMILY: usize = 6;
+
 impl Choices {
-    /// Two manifests of which the second has up to three choices of its own.
-    pub(super) fn pair(seed: u64, manifest: fn(&mut Self) -> Value) -> (Value, Value) {
+    /// Manifests of which each has up to three choices other than the first.
+    pub(super) fn family(seed: u64, manifest: fn(&mut Self) -> Value) -> Vec<Value> {
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut picks: Vec<usize> = (0..MOST).map(|_| random.usize(..)).collect();
+        let picks: Vec<usize> = (0..MOST).map(|_| random.usize(..)).collect();
         let mut first = Self { picks: picks.clone(), at: 0 };
-        let old = manifest(&mut first);
-        for _ in 0..random.usize(..4) {
-            picks[random.usize(..first.at)] = random.usize(..);
-        }
-        (old, manifest(&mut Self { picks, at: 0 }))
+        let mut family = vec![manifest(&mut first)];
+        family.extend((1..FAMILY).map(|_| {
+            let mut picks = picks.clone();
+            for _ in 0..random.usize(..4) {
+                picks[random.usize(..first.at)] = random.usize(..);
+            }
+            manifest(&mut Self { picks, at: 0 })
+        }));
+        family
     }
 
     fn below(&mut self, many: usize) -> usize {
@@ -199,6 +206,72 @@ pub(super) fn model_deployment(choices: &mut Choices) -> Value {
     choices.maybe(&mut spec, "version", &[json!("v1"), json!("v2")]);
     choices.maybe(&mut spec, "env", &[json!([]), json!([{"name": "A", "value": "2"}])]);
     object("segue.dev/v1alpha1", "ModelDeployment", &spec)
+}
+
+pub(super) fn ray_cluster(choices: &mut Choices) -> Value {
+    let mut spec = cluster_config(choices);
+    choices.maybe(
+        &mut spec,
+        "upgradeStrategy",
+        &[json!({"type": "Recreate"}), json!({"type": "None"}), json!({})],
+    );
+    if choices.below(8) == 0 {
+        spec["suspend"] = json!(true);
+    }
+    object("ray.io/v1", "RayCluster", &spec)
+}
+
+fn cluster_config(choices: &mut Choices) -> Value {
+    let mut head = json!({"template": pod(choices)});
+    choices.maybe(&mut head, "rayStartParams", &[json!({}), json!({"num-cpus": "0"})]);
+    let mut spec = json!({"headGroupSpec": head, "enableInTreeAutoscaling": choices.is_so()});
+    let group = |choices: &mut Choices, name: &str| {
+        let mut group = json!({"groupName": name, "template": pod(choices)});
+        choices.maybe(&mut group, "replicas", &[json!(0), json!(1), json!(2)]);
+        choices.maybe(&mut group, "minReplicas", &[json!(0), json!(1)]);
+        choices.maybe(&mut group, "maxReplicas", &[json!(2), json!(4)]);
+        choices.maybe(&mut group, "numOfHosts", &[json!(1), json!(2)]);
+        group
+    };
+    let names: &[&str] = [&["a"][..], &["a", "b"], &[]][choices.below(3)];
+    spec["workerGroupSpecs"] = names.iter().map(|name| group(choices, name)).collect();
+    choices.maybe(&mut spec, "rayVersion", &[json!("2.52.0"), json!("2.53.0")]);
+    if choices.below(8) == 0 {
+        spec["authOptions"] =
+            json!({"mode": choices.one(&[json!("token"), json!("token"), json!("disabled")])});
+    }
+    if choices.below(6) == 0 {
+        let backends = [json!({"backend": "rocksdb"}), json!({"redisAddress": "redis:6379"})];
+        spec["gcsFaultToleranceOptions"] = choices.one(&backends);
+    }
+    spec
+}
+
+pub(super) fn ray_service(choices: &mut Choices) -> Value {
+    let mut spec = json!({"rayClusterConfig": cluster_config(choices)});
+    let steps = |choices: &mut Choices| {
+        let mut steps = json!({
+            "stepSizePercent": choices.one(&[json!(5), json!(50), json!(100)]),
+            "intervalSeconds": choices.one(&[json!(0), json!(10)]),
+            "gatewayClassName": "segue",
+        });
+        choices.maybe(&mut steps, "maxSurgePercent", &[json!(20), json!(100)]);
+        steps
+    };
+    let strategy = match choices.below(5) {
+        0 => json!({}),
+        1 => json!({"type": "NewCluster"}),
+        2 => json!({"type": "None"}),
+        3 => json!({"type": "IncrementalUpgrade", "incrementalUpgradeOptions": steps(choices)}),
+        _ => json!({"type": "NewClusterWithIncrementalUpgrade", "clusterUpgradeOptions": steps(choices)}),
+    };
+    choices.maybe(&mut spec, "upgradeStrategy", &[strategy.clone(), strategy]);
+    choices.maybe(&mut spec, "serveConfigV2", &[json!("applications: []"), json!("applications: [] # two")]);
+    choices.maybe(&mut spec, "rayClusterDeletionDelaySeconds", &[json!(0), json!(60)]);
+    if choices.below(8) == 0 {
+        spec["suspend"] = json!(true);
+    }
+    object("ray.io/v1", "RayService", &spec)
 }
 
 fn object(version: &str, kind: &str, spec: &Value) -> Value {
