@@ -15,12 +15,24 @@ pub struct Verdict {
     pub warnings: Vec<String>,
     /// The fields among these warnings that are kept and have no effect, each with what happens instead.
     pub ignored: Vec<String>,
+    /// The fields among these warnings that the kind does not have.
+    pub unknown: Vec<String>,
 }
 
 impl Verdict {
     /// Whether the object is accepted.
     pub fn accepted(&self) -> bool {
         self.violations.is_empty()
+    }
+
+    /// The verdict of a strict write: a field that the kind does not have is refused, and not dropped with a warning.
+    #[must_use]
+    pub fn strict(mut self) -> Self {
+        let unknown = std::mem::take(&mut self.unknown);
+        self.warnings.retain(|warning| !unknown.iter().any(|field| *warning == dropped(field)));
+        let refused = |field| Violation::new(field, Cause::Unknown, None, "correct its name, or remove it");
+        self.violations.extend(unknown.into_iter().map(refused));
+        self
     }
 }
 
@@ -118,13 +130,46 @@ pub fn validate(object: &Value, old: Option<&Value>) -> Verdict {
     let mut review = Review { object: &object, old: old.as_ref(), verdict: Verdict::default() };
     review_metadata(&mut review);
     review.verdict.violations.extend(kind.schema().violations(&object, old.as_ref()));
-    for field in kind.schema().unknown_fields(&object) {
-        review.warn(format!("unknown field \"{field}\": it would be dropped"));
+    let unknown: Vec<String> =
+        unknown_metadata(&object).chain(kind.schema().unknown_fields(&object)).collect();
+    for field in unknown {
+        review.warn(dropped(&field));
+        review.verdict.unknown.push(field);
     }
     if review.verdict.accepted() {
         (kind.review)(&mut review);
     }
     review.verdict
+}
+
+/// The fields of the metadata of every object.
+const METADATA: [&str; 15] = [
+    "annotations",
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "finalizers",
+    "generateName",
+    "generation",
+    "labels",
+    "managedFields",
+    "name",
+    "namespace",
+    "ownerReferences",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+];
+
+/// Metadata is in no schema: an API server knows it by itself.
+fn unknown_metadata(object: &Value) -> impl Iterator<Item = String> {
+    let fields = object["metadata"].as_object().into_iter().flatten();
+    let unknown = fields.filter(|(field, _)| !METADATA.contains(&field.as_str()));
+    unknown.map(|(field, _)| format!("metadata.{field}"))
+}
+
+fn dropped(field: &str) -> String {
+    format!("unknown field \"{field}\": it would be dropped")
 }
 
 /// What an apiserver asks of every object's metadata, as far as a manifest can get it wrong.

@@ -24,6 +24,8 @@ pub enum Cause {
     Duplicate,
     /// A field that may not be set here is.
     Forbidden,
+    /// A field that the schema does not have.
+    Unknown,
 }
 
 impl Cause {
@@ -43,6 +45,7 @@ impl fmt::Display for Cause {
             Self::Unsupported => "Unsupported value",
             Self::Duplicate => "Duplicate value",
             Self::Forbidden => "Forbidden",
+            Self::Unknown => "Unknown field",
         })
     }
 }

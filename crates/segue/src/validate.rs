@@ -7,7 +7,7 @@ use crate::{
     output::{self, Answer, Error, Format},
 };
 
-/// Validate manifests as admission does, without a cluster
+/// Validate manifests as `segue apply` and admission do, without a cluster
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   segue validate -f service.yaml
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
     let mut judged = Vec::new();
     for file in file {
         for manifest in manifest::read(file)? {
-            let verdict = api::validate(&manifest, None);
+            let verdict = api::validate(&manifest, None).strict();
             judged.push((manifest::title(&manifest), verdict));
         }
     }

@@ -78,12 +78,24 @@ fn a_refusal_is_data_where_asked() {
     assert_eq!(answer[0]["violations"][0]["value"], -1);
 }
 
+/// `apply` finds it before it asks for a server, so that none is needed here.
 #[test]
-fn a_mistyped_field_is_pointed_out() {
+fn a_mistyped_field_is_refused_in_the_same_words_by_validate_apply_and_plan() {
     let mistyped = BAD.replace("replicas: -1", "replcias: 1");
-    let output = with_input(&["validate", "-f", "-"], &mistyped);
-    assert_eq!(output.status.code(), Some(0));
-    assert!(support::stdout(&output).contains("unknown field \"spec.replcias\""));
+    for command in ["validate", "apply", "plan"] {
+        let output = with_input(&[command, "-f", "-"], &mistyped);
+        let said = support::stdout(&output) + &support::stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{command}: {said}");
+        let refusal = "spec.replcias: Unknown field: correct its name, or remove it";
+        assert_eq!(said.matches(refusal).count(), 1, "{command}: {said}");
+        assert!(!said.contains("would be dropped"), "{command}: {said}");
+    }
+    let said =
+        with_input(&["validate", "-f", "-"], &mistyped.replace("{name: chat}", "{name: chat, lables: {}}"));
+    assert!(support::stdout(&said).contains("metadata.lables: Unknown field"), "{said:?}");
+    let answer = with_input(&["validate", "-f", "-", "-o", "json"], &mistyped);
+    let answer: Value = serde_json::from_slice(&answer.stdout).unwrap();
+    assert_eq!(answer[0]["violations"][0]["reason"], "Unknown field");
 }
 
 #[test]

@@ -412,7 +412,7 @@ fn violated(violation: &schema::Violation) -> Cause {
         schema::Cause::TooMany => "FieldValueTooMany",
         schema::Cause::Unsupported => "FieldValueNotSupported",
         schema::Cause::Duplicate => "FieldValueDuplicate",
-        schema::Cause::Forbidden => "FieldValueForbidden",
+        schema::Cause::Forbidden | schema::Cause::Unknown => "FieldValueForbidden",
     };
     let text = violation.to_string();
     let message = text.strip_prefix(&format!("{}: ", violation.field)).unwrap_or(&text).to_owned();

@@ -100,11 +100,12 @@ pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
             eprintln!("refused: {}: {why}", manifest::title(&manifest));
             answer = Answer::No;
         }
-        if old.is_some_and(|old| !judged(old, None).accepted()) {
+        // What runs already may have been stored by another version, with other fields.
+        if old.is_some_and(|old| !judged(old, api::validate(old, None)).accepted()) {
             answer = Answer::No;
             continue;
         }
-        let verdict = judged(&manifest, old);
+        let verdict = judged(&manifest, api::validate(&manifest, old).strict());
         if !verdict.accepted() || !show(&manifest, old, &verdict, &assumptions, *output)? {
             answer = Answer::No;
         }
@@ -246,9 +247,8 @@ fn say(output: Format, line: &str) {
     }
 }
 
-/// Returns what admission would answer to the manifest, over the object that is there. Prints the reasons of a refusal.
-fn judged(manifest: &Value, old: Option<&Value>) -> Verdict {
-    let verdict = api::validate(manifest, old);
+/// Prints the reasons of a refusal.
+fn judged(manifest: &Value, verdict: Verdict) -> Verdict {
     if !verdict.accepted() {
         eprintln!("{}: refused", manifest::title(manifest));
         verdict.violations.iter().for_each(|violation| eprintln!("  {violation}"));

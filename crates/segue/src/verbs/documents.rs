@@ -88,7 +88,7 @@ impl Document {
         if !missing.is_empty() || api::Kind::of(&self.manifest).is_err() {
             return missing;
         }
-        let verdict = api::validate(&self.manifest, None);
+        let verdict = api::validate(&self.manifest, None).strict();
         for warning in &verdict.warnings {
             eprintln!("warning: {self}: {warning}");
         }
