@@ -33,7 +33,7 @@ pub use crate::{
     admission::Admission,
     handlers::logs::{LogRequest, PodLogs},
     response::Body,
-    server::Server,
+    server::{Metrics, Server},
     status::{Cause, StatusError},
     transport::{Credentials, CredentialsError, InProcess, Limits, ListenError, Listener},
 };

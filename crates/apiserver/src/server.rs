@@ -1,5 +1,8 @@
 //! The server: routes a request to its handler.
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::{
+    fmt::Debug,
+    sync::{Arc, Mutex, OnceLock, PoisonError, RwLock},
+};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
@@ -24,6 +27,12 @@ use crate::{
     store::{Entry, Key, Store},
 };
 
+/// The source of `/metrics`.
+pub trait Metrics: Debug + Send + Sync + 'static {
+    /// Returns the numbers of now in the text format of Prometheus.
+    fn text(&self) -> String;
+}
+
 /// The embedded API. Cheap to clone; every clone is the same server.
 #[derive(Debug, Clone)]
 pub struct Server(Arc<Inner>);
@@ -35,6 +44,7 @@ struct Inner {
     environment: Arc<dyn Environment>,
     admission: Vec<Arc<dyn Admission>>,
     logs: Source,
+    metrics: OnceLock<Arc<dyn Metrics>>,
     collector: Collector,
     addresses: Addresses,
     /// Wakes the garbage collector.
@@ -83,6 +93,7 @@ impl Server {
             environment,
             admission,
             logs: Source::default(),
+            metrics: OnceLock::new(),
             collector: Collector::default(),
             addresses: Addresses::default(),
             changed: Notify::new(),
@@ -110,6 +121,12 @@ impl Server {
 
     pub(crate) fn log_source(&self) -> &Source {
         &self.0.logs
+    }
+
+    /// Sets the source of `/metrics`, which is empty until then.
+    pub fn set_metrics(&self, metrics: Arc<dyn Metrics>) {
+        // The first one stays.
+        drop(self.0.metrics.set(metrics));
     }
 
     pub(crate) fn addresses(&self) -> &Addresses {
@@ -179,6 +196,10 @@ impl Server {
             Path::Version { group, version } => discovery::version(&registry, group, version),
             Path::Other(path) => match path.trim_matches('/') {
                 "healthz" | "livez" | "readyz" => return Ok(response::text(StatusCode::OK, "ok")),
+                "metrics" => {
+                    let text = self.0.metrics.get().map(|metrics| metrics.text());
+                    return Ok(response::text(StatusCode::OK, text.unwrap_or_default()));
+                }
                 "version" => Some(discovery::server_version()),
                 "api" => Some(discovery::core_versions()),
                 "apis" => Some(discovery::groups(&registry)),

@@ -34,7 +34,7 @@ use planner::{Amount, Time};
 
 use crate::{json::digest, kind::Served, status::wait, units::nodes};
 pub use crate::{
-    outside::{Answer, Answers, Call, Calls, DataPlane, Endpoint, Expects, ObjectId, Outside},
+    outside::{Answer, Answers, Call, Calls, DataPlane, Endpoint, Expects, Latencies, ObjectId, Outside},
     runtime::{
         Cache, Claim, Clock, Context, End, Error, Event, FIELD_MANAGER, Key, Metrics, Reconciler, Requeue,
         Select, Times, Watched, Watches, run,

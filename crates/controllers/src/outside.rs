@@ -16,7 +16,7 @@ pub use calls::Calls;
 pub(crate) use calls::is_answer;
 
 use planner::Time;
-pub use planner::handover::checks::Answers;
+pub use planner::handover::{checks::Answers, latencies::Latencies};
 use serde_json::Value;
 use tokio::sync::{broadcast, watch};
 
@@ -116,6 +116,10 @@ pub struct DataPlane {
     pub recent_requests: BTreeMap<Key, u64>,
     /// Answers so far, by Service: all of them, and those that were errors of the server or did not come.
     pub answers: BTreeMap<Key, Answers>,
+    /// How long the answers so far took, by Service: until their end.
+    pub latencies: BTreeMap<Key, Latencies>,
+    /// How long their first byte took, by Service.
+    pub first_bytes: BTreeMap<Key, Latencies>,
     /// The endpoints, by address.
     pub endpoints: BTreeMap<IpAddr, Endpoint>,
 }

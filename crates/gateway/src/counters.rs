@@ -11,7 +11,7 @@ use std::{
     time::SystemTime,
 };
 
-use crate::{cache::Name, routes::ServicePort};
+use crate::{cache::Name, histogram::Latencies, routes::ServicePort};
 
 /// Why a request failed on our side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -202,6 +202,8 @@ pub struct Snapshot {
     pub routes: BTreeMap<Name, Counts>,
     /// All that was sent to each Service, by routes and at its cluster address.
     pub services: BTreeMap<ServicePort, Counts>,
+    /// How long they took. The window between two moments is the difference of the two.
+    pub latencies: BTreeMap<ServicePort, Latencies>,
     /// The part that came in at the cluster address.
     pub cluster_addresses: BTreeMap<ServicePort, Counts>,
     pub endpoints: BTreeMap<SocketAddr, EndpointCounts>,

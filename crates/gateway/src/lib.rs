@@ -12,9 +12,11 @@
 pub mod cache;
 pub mod counters;
 mod crds;
+pub mod histogram;
 mod kinds;
 mod listeners;
 pub mod load;
+mod metrics;
 mod pool;
 mod proxy;
 mod reflector;
@@ -29,6 +31,7 @@ pub mod weights;
 pub use crate::{
     counters::{Cause, Counts, EndpointCounts, Snapshot},
     crds::crds,
+    histogram::{Distribution, Latencies},
     listeners::Bindings,
     proxy::REASON,
     run::Gateway,

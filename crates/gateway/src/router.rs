@@ -14,11 +14,12 @@ use std::{
 };
 
 use http::StatusCode;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use crate::{
     cache::{Kind, Name},
     counters::{Cause, Counters, EndpointCounts, Flow, Snapshot},
+    histogram::Timers,
     pool::{Connection, Pool},
     routes::{Config, Head, Rule, ServicePort},
     weights::Shares,
@@ -80,11 +81,24 @@ impl Endpoint {
     }
 }
 
+/// What is counted of a Service's port, over all tables.
+#[derive(Debug)]
+struct Counted {
+    key: ServicePort,
+    counters: Counters,
+    timers: Timers,
+}
+
+impl Counted {
+    fn new(key: ServicePort) -> Self {
+        Self { key, counters: Counters::default(), timers: Timers::default() }
+    }
+}
+
 /// A Service's port in one table.
 #[derive(Debug)]
 struct Service {
-    key: Arc<ServicePort>,
-    counters: Arc<Counters>,
+    counted: Arc<Counted>,
     /// What came in at its cluster address.
     direct: Arc<Counters>,
     /// The endpoints take turns. The least busy would not do: an endpoint that fails is never busy, and would draw the
@@ -161,10 +175,13 @@ pub struct Router {
 pub struct InFlight {
     flow: Flow,
     route: Option<Arc<Counters>>,
-    service: (Arc<ServicePort>, Arc<Counters>),
+    service: Arc<Counted>,
     pub endpoint: Arc<Endpoint>,
     /// Whether the endpoint is to be asked by HTTP/2.
     pub http2: bool,
+    began: Instant,
+    /// Whether the first byte of the answer is still to come.
+    is_waiting: bool,
     tried: Vec<SocketAddr>,
 }
 
@@ -172,7 +189,7 @@ impl InFlight {
     /// Counts `what` for the route, the Service and the endpoint.
     pub fn record(&self, what: impl Fn(&Counters)) {
         self.route.iter().for_each(|route| what(route));
-        what(&self.service.1);
+        what(&self.service.counters);
         what(&self.endpoint.counters);
     }
 
@@ -182,14 +199,27 @@ impl InFlight {
     }
 
     pub fn service(&self) -> &ServicePort {
-        &self.service.0
+        &self.service.key
+    }
+
+    /// The answer begins now.
+    pub fn first_byte(&mut self) {
+        if std::mem::take(&mut self.is_waiting) {
+            self.service.timers.first_byte.observe(self.began.elapsed());
+        }
+    }
+
+    /// The answer has ended now, or is waited for no longer.
+    pub fn ended(&mut self) {
+        self.first_byte();
+        self.service.timers.whole.observe(self.began.elapsed());
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
         self.route.iter().for_each(|route| route.end(self.flow));
-        self.service.1.end(self.flow);
+        self.service.counters.end(self.flow);
         // Last: a task that this wakes finds it ended everywhere.
         self.endpoint.end(self.flow);
     }
@@ -244,11 +274,11 @@ impl Router {
                     .others(turn, table)
                     .find_map(|other| begin(other, Flow::Request, Some(&state.counters)));
                 if in_flight.is_some() {
-                    service.counters.failed_over();
+                    service.counted.counters.failed_over();
                 }
             }
             let mut in_flight = in_flight.ok_or_else(|| {
-                service.counters.failed(Cause::NoEndpoint);
+                service.counted.counters.failed(Cause::NoEndpoint);
                 fail(Cause::NoEndpoint)
             })?;
             in_flight.http2 |= state.rule.kind == Kind::GrpcRoute;
@@ -269,7 +299,7 @@ impl Router {
         self.read(|table| {
             let service = table.services.get(table.config.cluster_addresses.get(&service)?)?;
             begin(service, flow, Some(&service.direct)).or_else(|| {
-                service.counters.failed(Cause::NoEndpoint);
+                service.counted.counters.failed(Cause::NoEndpoint);
                 fail(&service.direct, flow, Cause::NoEndpoint);
                 None
             })
@@ -353,13 +383,18 @@ impl Router {
             routes: table.routes.iter().map(|(name, counters)| (name.clone(), counters.counts())).collect(),
             services: table
                 .services
-                .values()
-                .map(|s| (s.key.as_ref().clone(), s.counters.counts()))
+                .iter()
+                .map(|(key, service)| (key.clone(), service.counted.counters.counts()))
+                .collect(),
+            latencies: table
+                .services
+                .iter()
+                .map(|(key, service)| (key.clone(), service.counted.timers.read()))
                 .collect(),
             cluster_addresses: table
                 .services
-                .values()
-                .map(|s| (s.key.as_ref().clone(), s.direct.counts()))
+                .iter()
+                .map(|(key, service)| (key.clone(), service.direct.counts()))
                 .collect(),
             endpoints: table
                 .endpoints
@@ -383,13 +418,14 @@ fn fail(counters: &Counters, flow: Flow, cause: Cause) {
 
 fn begin(service: &Service, flow: Flow, route: Option<&Arc<Counters>>) -> Option<InFlight> {
     let endpoint = Arc::clone(service.pick(&[])?);
-    let counted = (Arc::clone(&service.key), Arc::clone(&service.counters));
     let in_flight = InFlight {
         flow,
         route: route.cloned(),
-        service: counted,
+        service: Arc::clone(&service.counted),
         endpoint,
         http2: service.http2,
+        began: Instant::now(),
+        is_waiting: true,
         tried: Vec::new(),
     };
     in_flight.record(|counters| counters.begin(flow));
@@ -408,11 +444,12 @@ fn successor(old: Table, config: Config, shares: Vec<Shares>, changes: &Changes)
         });
         let endpoints = endpoints.collect();
         let before = old.services.get(key);
-        let counters = before.map(|service| Arc::clone(&service.counters)).unwrap_or_default();
+        let counted = before.map(|service| Arc::clone(&service.counted));
+        let counted = counted.unwrap_or_else(|| Arc::new(Counted::new(key.clone())));
         let direct = before.map(|service| Arc::clone(&service.direct)).unwrap_or_default();
         let turn = before.map(|service| Arc::clone(&service.next)).unwrap_or_default();
         let http2 = config.http2.contains(key);
-        let service = Service { key: Arc::new(key.clone()), counters, direct, next: turn, endpoints, http2 };
+        let service = Service { counted, direct, next: turn, endpoints, http2 };
         next.services.insert(key.clone(), service);
     }
     for (rule, shares) in config.rules.iter().zip(shares) {

@@ -52,6 +52,12 @@ impl Gateway {
         self.router.snapshot(now)
     }
 
+    /// Returns the counts of every Service in the text format of Prometheus.
+    pub fn metrics(&self) -> String {
+        // Prometheus takes the time at which it reads.
+        self.snapshot(SystemTime::UNIX_EPOCH).metrics()
+    }
+
     /// Whether nothing is in flight at this address, and nothing new comes to it.
     pub fn drained(&self, endpoint: SocketAddr) -> bool {
         self.router.drained(endpoint)

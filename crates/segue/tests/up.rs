@@ -103,6 +103,21 @@ async fn client(kubeconfig: &str) -> Client {
 }
 
 #[tokio::test]
+async fn the_counts_of_the_gateway_are_at_metrics() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut child = up(directory.path());
+    let said = announced(&mut child);
+    let client = client(said["kubeconfig"].as_str().unwrap()).await;
+    let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
+    let text = client.request_text(request).await.unwrap();
+    for line in ["# TYPE segue_gateway_request_seconds histogram", "segue_gateway_unrouted_total 0"] {
+        assert!(text.lines().any(|said| said == line), "{line} is not in\n{text}");
+    }
+    interrupt(&child);
+    child.wait().unwrap();
+}
+
+#[tokio::test]
 async fn a_pod_runs_as_a_process_and_ends_with_it() {
     let directory = tempfile::tempdir().unwrap();
     let mut child = up(directory.path());

@@ -96,7 +96,8 @@ impl ResponseBody {
     }
 
     fn end(&mut self, how: End) {
-        let Some((in_flight, connection)) = self.sender.take() else { return };
+        let Some((mut in_flight, connection)) = self.sender.take() else { return };
+        in_flight.ended();
         let received = self.upload.bytes.load(Relaxed);
         in_flight.record(|counters| {
             counters.received(received);
@@ -132,7 +133,12 @@ impl Body for ResponseBody {
         match &frame {
             // Nothing follows the trailers, and not every client asks whether something does.
             Some(Ok(frame)) if frame.is_trailers() => self.end(End::Whole),
-            Some(Ok(frame)) => self.sent += frame.data_ref().map_or(0, |data| data.remaining() as u64),
+            Some(Ok(frame)) => {
+                self.sent += frame.data_ref().map_or(0, |data| data.remaining() as u64);
+                if let Some((in_flight, _)) = &mut self.sender {
+                    in_flight.first_byte();
+                }
+            }
             Some(Err(_)) => self.end(End::Broken),
             None => self.end(End::Whole),
         }

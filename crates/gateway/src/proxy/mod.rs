@@ -127,6 +127,7 @@ impl Proxy {
                 None => Ok(sending.await),
             };
             let Ok(sent) = sent else {
+                waiting.ended();
                 waiting.record(|counters| counters.failed(Cause::TimedOut));
                 guard.0 = None;
                 return Err(Cause::TimedOut);
@@ -170,7 +171,8 @@ struct Unanswered(Option<InFlight>);
 
 impl Drop for Unanswered {
     fn drop(&mut self) {
-        if let Some(in_flight) = &self.0 {
+        if let Some(in_flight) = &mut self.0 {
+            in_flight.ended();
             in_flight.record(crate::counters::Counters::cancelled);
         }
     }
@@ -192,6 +194,8 @@ impl Answer {
             headers::change(self.response.headers_mut(), &rule.response_headers);
         }
         if let (true, Some(client)) = (switching, upgrade) {
+            // How long a session lasts is its own affair.
+            self.in_flight.first_byte();
             let server = hyper::upgrade::on(&mut self.response);
             let (head, _) = self.response.into_parts();
             tokio::spawn(tunnel(client, server, self.in_flight));

@@ -17,6 +17,7 @@
 
 pub mod checks;
 mod in_place;
+pub mod latencies;
 mod movement;
 mod policy;
 mod rehearsal;

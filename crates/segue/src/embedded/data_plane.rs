@@ -6,8 +6,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use controllers::{Answer, Call, Calls, DataPlane, Key, ObjectId, Outside};
-use gateway::{EndpointCounts, Gateway, Snapshot, routes::ServicePort};
+use controllers::{Answer, Call, Calls, DataPlane, Key, Latencies, ObjectId, Outside};
+use gateway::{Distribution, EndpointCounts, Gateway, Snapshot, routes::ServicePort};
 use tokio::{
     sync::{broadcast, watch},
     time::Instant,
@@ -20,6 +20,16 @@ pub(crate) struct GatewayDataPlane {
     calls: Calls,
     /// The request counts of the last seconds, oldest first.
     counted: Mutex<VecDeque<(Instant, BTreeMap<Key, u64>)>>,
+}
+
+/// The counts of the gateway at `/metrics` of the embedded API.
+#[derive(Debug)]
+pub(crate) struct GatewayMetrics(pub(crate) Gateway);
+
+impl apiserver::Metrics for GatewayMetrics {
+    fn text(&self) -> String {
+        self.0.metrics()
+    }
 }
 
 /// How far back recent requests are counted.
@@ -92,6 +102,10 @@ fn data_plane(controller: &str, snapshot: &Snapshot) -> DataPlane {
         answers.all += counts.answers.values().sum::<u64>() + counts.failures();
         answers.errors += counts.answers.get(&500).copied().unwrap_or_default() + counts.failures();
     }
+    for (port, latencies) in &snapshot.latencies {
+        add(plane.latencies.entry(service(port)).or_default(), &latencies.whole);
+        add(plane.first_bytes.entry(service(port)).or_default(), &latencies.first_byte);
+    }
     for (address, EndpointCounts { in_service, counts }) in &snapshot.endpoints {
         // A pod is in service, or busy, if it is on any of its ports.
         let endpoint = plane.endpoints.entry(address.ip()).or_default();
@@ -99,6 +113,12 @@ fn data_plane(controller: &str, snapshot: &Snapshot) -> DataPlane {
         endpoint.in_flight += counts.in_flight + counts.connections;
     }
     plane
+}
+
+fn add(latencies: &mut Latencies, counted: &Distribution) {
+    for (upper, answers) in &counted.buckets {
+        latencies.add(*upper, *answers);
+    }
 }
 
 fn service(port: &ServicePort) -> Key {
@@ -131,6 +151,22 @@ mod tests {
         Counts { answers: [(200, good), (500, errors)].into(), ..counts }
     }
 
+    /// So many answers within so many milliseconds.
+    fn within(millis: &[(u64, u64)]) -> BTreeMap<Duration, u64> {
+        millis.iter().map(|(upper, answers)| (Duration::from_millis(*upper), *answers)).collect()
+    }
+
+    fn took(whole: &[(u64, u64)], first_byte: &[(u64, u64)]) -> gateway::Latencies {
+        let distribution = |of| Distribution { buckets: within(of), sum: Duration::ZERO };
+        gateway::Latencies { whole: distribution(whole), first_byte: distribution(first_byte) }
+    }
+
+    fn latencies(millis: &[(u64, u64)]) -> Latencies {
+        let mut latencies = Latencies::default();
+        within(millis).into_iter().for_each(|(upper, answers)| latencies.add(upper, answers));
+        latencies
+    }
+
     fn busy(in_service: bool, in_flight: u64, connections: u64) -> EndpointCounts {
         EndpointCounts { in_service, counts: Counts { in_flight, connections, ..Counts::default() } }
     }
@@ -160,6 +196,11 @@ mod tests {
                 (address("10.1.0.3:80"), busy(false, 0, 0)),
             ]
             .into(),
+            latencies: [
+                (port("web", 80), took(&[(10, 3), (800, 1)], &[(5, 4)])),
+                (port("web", 90), took(&[(800, 2)], &[])),
+            ]
+            .into(),
             unrouted: 7,
         }
     }
@@ -172,6 +213,8 @@ mod tests {
             ready: [(key("web"), 1), (key("none"), 0)].into(),
             requests: [(key("web"), 8), (key("none"), 0)].into(),
             answers: [(key("web"), Answers { all: 5, errors: 2 }), (key("none"), Answers::default())].into(),
+            latencies: [(key("web"), latencies(&[(10, 3), (800, 3)]))].into(),
+            first_bytes: [(key("web"), latencies(&[(5, 4)]))].into(),
             endpoints: [
                 (address("10.1.0.1:0").ip(), Endpoint { in_service: true, in_flight: 6 }),
                 (address("10.1.0.3:0").ip(), Endpoint { in_service: false, in_flight: 0 }),

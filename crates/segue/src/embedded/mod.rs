@@ -25,7 +25,10 @@ use tokio::{
     task::{JoinHandle, JoinSet},
 };
 
-use self::{data_plane::GatewayDataPlane, pod_logs::NodePodLogs};
+use self::{
+    data_plane::{GatewayDataPlane, GatewayMetrics},
+    pod_logs::NodePodLogs,
+};
 use crate::{
     admission::KindAdmission,
     logging::{self, LogLevel},
@@ -98,6 +101,7 @@ impl Embedded {
         let (stop, stopped) = watch::channel(false);
         let client = Client::new(InProcess::new(server.clone()), "default");
         let gateway = Gateway::new(gateway);
+        server.set_metrics(Arc::new(GatewayMetrics(gateway.clone())));
         let mut parts = JoinSet::new();
         let mut node = node::Settings::new("this-machine", directory.join("node"));
         node.capacity = capacity();
