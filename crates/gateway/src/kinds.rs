@@ -120,6 +120,23 @@ pub struct FilterSpec {
     pub response_header_modifier: Option<HeaderChange>,
     pub request_redirect: Option<UrlChange>,
     pub url_rewrite: Option<UrlChange>,
+    pub request_mirror: Option<MirrorSpec>,
+}
+
+/// Where requests are copied to, and how many of them.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MirrorSpec {
+    pub backend_ref: BackendRef,
+    pub percent: Option<u32>,
+    pub fraction: Option<Fraction>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Fraction {
+    pub numerator: u32,
+    pub denominator: Option<u32>,
 }
 
 /// What a redirect or a URL rewrite changes.
@@ -165,7 +182,7 @@ pub struct BackendRef {
     pub name: String,
     pub port: Option<u16>,
     pub weight: Option<u32>,
-    pub filters: Vec<serde_json::Value>,
+    pub filters: Vec<FilterSpec>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

@@ -131,21 +131,31 @@ fn nth<T, I: Iterator<Item = T>>(turn: u64, items: impl Fn() -> I) -> Option<T> 
 #[derive(Debug)]
 struct RuleState {
     rule: Arc<Rule>,
+    /// Those of its backends and mirrors, in their order; none where the reference is invalid.
+    services: Vec<Option<Arc<Service>>>,
+    mirrors: Vec<Option<Arc<Service>>>,
     shares: Shares,
     turn: Arc<AtomicU64>,
     counters: Arc<Counters>,
 }
 
 impl RuleState {
-    /// The Service that this turn belongs to, unless its reference is invalid.
-    fn service<'a>(&self, turn: u64, table: &'a Table) -> Option<&'a Service> {
-        table.services.get(self.rule.backends[self.shares.choose(turn)?].target.as_ref()?)
+    /// The backend that this turn belongs to, with its Service unless its reference is invalid.
+    fn backend(&self, turn: u64) -> Option<(usize, &Service)> {
+        let place = self.shares.choose(turn)?;
+        Some((place, self.services.get(place)?.as_deref()?))
     }
 
-    /// The Services of the following turns: by weight too, over many turns.
-    fn others<'a>(&self, turn: u64, table: &'a Table) -> impl Iterator<Item = &'a Service> {
+    /// The backends of the following turns: by weight too, over many turns.
+    fn others(&self, turn: u64) -> impl Iterator<Item = (usize, &Service)> {
         let period = self.shares.period() as u64;
-        (turn..turn + period).skip(1).filter_map(move |turn| self.service(turn, table))
+        (turn..turn + period).skip(1).filter_map(|turn| self.backend(turn))
+    }
+
+    /// Copies of the request of this turn, for the Services that get them. One that has no endpoint gets none.
+    fn mirrored(&self, turn: u64) -> Vec<InFlight> {
+        let mirrors = self.rule.mirrors.iter().zip(&self.mirrors).filter(|(mirror, _)| mirror.is_due(turn));
+        mirrors.filter_map(|(_, service)| begin(service.as_deref()?, Flow::Request, None)).collect()
     }
 }
 
@@ -154,7 +164,7 @@ struct Table {
     epoch: u64,
     config: Config,
     rules: Vec<RuleState>,
-    services: BTreeMap<ServicePort, Service>,
+    services: BTreeMap<ServicePort, Arc<Service>>,
     /// Those in service, and those that still have something in flight.
     endpoints: BTreeMap<SocketAddr, Arc<Endpoint>>,
     /// By route and place of the rule: what goes on over swaps.
@@ -225,6 +235,16 @@ impl Drop for InFlight {
     }
 }
 
+/// The way of a request.
+#[derive(Debug)]
+pub struct Chosen {
+    /// The rule, and the place of the backend in it; none for what came in at the cluster address of a Service.
+    pub by: Option<(Arc<Rule>, usize)>,
+    pub in_flight: InFlight,
+    /// Copies of it.
+    pub mirrored: Vec<InFlight>,
+}
+
 /// Why there is no endpoint for a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotRouted {
@@ -245,7 +265,7 @@ impl Router {
     }
 
     /// Chooses the rule, the Service by weight, and the endpoint of a request.
-    pub fn choose(&self, frontend: SocketAddr, head: &Head<'_>) -> Result<(Arc<Rule>, InFlight), NotRouted> {
+    pub fn choose(&self, frontend: SocketAddr, head: &Head<'_>) -> Result<Chosen, NotRouted> {
         self.read(|table| {
             let Some(state) = table
                 .config
@@ -267,22 +287,25 @@ impl Router {
                 return Err(NotRouted::Redirect(Arc::clone(&state.rule)));
             }
             let turn = state.turn.fetch_add(1, Relaxed);
-            let service = state.service(turn, table).ok_or_else(|| fail(Cause::Invalid))?;
-            let mut in_flight = begin(service, Flow::Request, Some(&state.counters));
-            if in_flight.is_none() && self.failover {
-                in_flight = state
-                    .others(turn, table)
-                    .find_map(|other| begin(other, Flow::Request, Some(&state.counters)));
-                if in_flight.is_some() {
+            let (backend, service) = state.backend(turn).ok_or_else(|| fail(Cause::Invalid))?;
+            let begin =
+                |(backend, service)| Some((backend, begin(service, Flow::Request, Some(&state.counters))?));
+            let mut begun = begin((backend, service));
+            if begun.is_none() && self.failover {
+                begun = state.others(turn).find_map(begin);
+                if begun.is_some() {
                     service.counted.counters.failed_over();
                 }
             }
-            let mut in_flight = in_flight.ok_or_else(|| {
+            let (backend, mut in_flight) = begun.ok_or_else(|| {
                 service.counted.counters.failed(Cause::NoEndpoint);
                 fail(Cause::NoEndpoint)
             })?;
-            in_flight.http2 |= state.rule.kind == Kind::GrpcRoute;
-            Ok((Arc::clone(&state.rule), in_flight))
+            let mut mirrored = state.mirrored(turn);
+            for in_flight in mirrored.iter_mut().chain([&mut in_flight]) {
+                in_flight.http2 |= state.rule.kind == Kind::GrpcRoute;
+            }
+            Ok(Chosen { by: Some((Arc::clone(&state.rule), backend)), in_flight, mirrored })
         })
     }
 
@@ -450,7 +473,7 @@ fn successor(old: Table, config: Config, shares: Vec<Shares>, changes: &Changes)
         let turn = before.map(|service| Arc::clone(&service.next)).unwrap_or_default();
         let http2 = config.http2.contains(key);
         let service = Service { counted, direct, next: turn, endpoints, http2 };
-        next.services.insert(key.clone(), service);
+        next.services.insert(key.clone(), Arc::new(service));
     }
     for (rule, shares) in config.rules.iter().zip(shares) {
         let place = (rule.kind, rule.route.clone(), rule.place);
@@ -461,7 +484,11 @@ fn successor(old: Table, config: Config, shares: Vec<Shares>, changes: &Changes)
             .or_insert_with(|| old.routes.get(&rule.route).cloned().unwrap_or_default());
         let counters = Arc::clone(counters);
         next.turns.insert(place, Arc::clone(&turn));
-        next.rules.push(RuleState { rule: Arc::new(rule.clone()), shares, turn, counters });
+        let of = |target: &Option<ServicePort>| next.services.get(target.as_ref()?).cloned();
+        let services = rule.backends.iter().map(|backend| of(&backend.target)).collect();
+        let mirrors = rule.mirrors.iter().map(|mirror| of(&mirror.target)).collect();
+        let rule = Arc::new(rule.clone());
+        next.rules.push(RuleState { rule, services, mirrors, shares, turn, counters });
     }
     next.config = config;
     next

@@ -241,7 +241,7 @@ fn hosts_choose_the_listener_first_and_the_route_then() {
 #[test]
 fn what_is_not_supported_is_said_and_not_served() {
     let table = [
-        (json!({"filters": [{"type": "RequestMirror", "requestMirror": {}}]}), "the filter RequestMirror"),
+        (json!({"filters": [{"type": "CORS", "cors": {}}]}), "rules[0]: the filter CORS"),
         (
             json!({"matches": [{"path": {"type": "RegularExpression", "value": "/("}}]}),
             "path: \"/(\" is not a regular expression",
@@ -252,7 +252,7 @@ fn what_is_not_supported_is_said_and_not_served() {
         ),
         (
             json!({"backendRefs": [{"name": "a", "port": 80, "filters": [{"type": "URLRewrite"}]}]}),
-            "filters of one",
+            "the filter URLRewrite of one backend",
         ),
         (json!({"timeouts": {"request": "1 minute"}}), "is not a duration"),
     ];
@@ -287,6 +287,13 @@ fn a_reference_that_leads_nowhere_keeps_its_share() {
         let backends: Vec<_> =
             compiled.config.rules[0].backends.iter().map(|b| (b.weight, b.target.is_some())).collect();
         assert_eq!(backends, [(3, true), (1, false)]);
+        let mirror = json!({"type": "RequestMirror", "requestMirror": {"backendRef": reference}});
+        let rules = json!([{"backendRefs": [{"name": "a", "port": 80}], "filters": [mirror]}]);
+        let spec = json!({"parentRefs": [{"name": "front"}], "rules": rules});
+        put(&mut cache, Kind::HttpRoute, "here", "main", json!({"spec": spec}));
+        let compiled = compile(&cache, &Settings::default());
+        assert_eq!(parent(&compiled, "main").1.reason, reason, "a mirror is a reference too");
+        assert_eq!(compiled.config.rules[0].mirrors[0].target, None);
     }
 }
 

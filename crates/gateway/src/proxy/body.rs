@@ -11,7 +11,9 @@ use std::{
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::copy::{CopiedBody, Copies};
 use crate::{
     counters::{Cause, Counters},
     pool::{Connection, Error},
@@ -30,17 +32,31 @@ impl Upload {
     pub fn is_broken(&self) -> bool {
         self.broken.load(Relaxed)
     }
+
+    pub fn breaks(&self) {
+        self.broken.store(true, Relaxed);
+    }
+
+    pub fn received(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Relaxed);
+    }
 }
 
 /// The body of a request.
 pub struct RequestBody {
     body: Incoming,
     upload: Arc<Upload>,
+    copies: Copies,
 }
 
 impl RequestBody {
     pub fn new(body: Incoming) -> Self {
-        Self { body, upload: Arc::default() }
+        Self { body, upload: Arc::default(), copies: Copies::default() }
+    }
+
+    /// Returns a copy of the body, which is sent as the body is.
+    pub fn copy(&mut self) -> CopiedBody {
+        self.copies.add(self.body.is_end_stream())
     }
 
     pub fn upload(&self) -> Arc<Upload> {
@@ -59,11 +75,15 @@ impl Body for RequestBody {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
         match &frame {
             Some(Ok(frame)) => {
-                let bytes = frame.data_ref().map_or(0, |data| data.remaining() as u64);
-                self.upload.bytes.fetch_add(bytes, Relaxed);
+                self.upload.received(frame.data_ref().map_or(0, |data| data.remaining() as u64));
+                self.copies.send(frame);
+                // Not every server asks for more after the last byte.
+                if self.body.is_end_stream() {
+                    self.copies.end();
+                }
             }
-            Some(Err(_)) => self.upload.broken.store(true, Relaxed),
-            None => {}
+            Some(Err(_)) => self.upload.breaks(),
+            None => self.copies.end(),
         }
         Poll::Ready(frame.map(|frame| frame.map_err(Error::from)))
     }
@@ -82,6 +102,8 @@ pub struct ResponseBody {
     body: Incoming,
     sender: Option<(InFlight, Option<Connection>)>,
     upload: Arc<Upload>,
+    /// When the answer has to be complete.
+    deadline: Option<Pin<Box<Sleep>>>,
     sent: u64,
 }
 
@@ -91,8 +113,10 @@ impl ResponseBody {
         in_flight: InFlight,
         connection: Option<Connection>,
         upload: Arc<Upload>,
+        deadline: Option<Instant>,
     ) -> Self {
-        Self { body, sender: Some((in_flight, connection)), upload, sent: 0 }
+        let deadline = deadline.map(|deadline| Box::pin(sleep_until(deadline)));
+        Self { body, sender: Some((in_flight, connection)), upload, deadline, sent: 0 }
     }
 
     fn end(&mut self, how: End) {
@@ -105,6 +129,7 @@ impl ResponseBody {
             match how {
                 End::Whole => {}
                 End::Broken => counters.failed(Cause::Truncated),
+                End::Late => counters.failed(Cause::TimedOut),
                 End::Cancelled => Counters::cancelled(counters),
             }
         });
@@ -118,6 +143,7 @@ impl ResponseBody {
 enum End {
     Whole,
     Broken,
+    Late,
     Cancelled,
 }
 
@@ -129,6 +155,11 @@ impl Body for ResponseBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        if self.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(context).is_ready()) {
+            self.end(End::Late);
+            self.deadline = None;
+            return Poll::Ready(Some(Err("the answer took longer than the route allows".into())));
+        }
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
         match &frame {
             // Nothing follows the trailers, and not every client asks whether something does.

@@ -3,6 +3,7 @@
 //! Bodies stream both ways, nothing is kept. A request that could not be sent goes to another endpoint; one of which
 //! something was sent never does: it may have been done.
 mod body;
+mod copy;
 mod headers;
 
 use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
@@ -14,17 +15,23 @@ use hyper::{body::Incoming, upgrade::OnUpgrade};
 use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, timeout_at};
 
-use self::body::{RequestBody, ResponseBody, Upload};
+use self::{
+    body::{RequestBody, ResponseBody, Upload},
+    copy::CopiedBody,
+};
 use crate::{
     counters::{Cause, Flow},
     pool::{Body, Connection, SendError, Timeouts},
-    router::{InFlight, NotRouted, Router},
-    routes::{Head, Rule},
+    router::{Chosen, InFlight, NotRouted, Router},
+    routes::{Backend, Head, Rule},
     settings::Settings,
 };
 
 /// In every answer that is the gateway's own: what went wrong, in one word.
 pub const REASON: &str = "x-segue-reason";
+
+/// How long a copy of a request may take where its route has no limit.
+const LONGEST_COPY: Duration = Duration::from_mins(5);
 
 /// What a request was sent to.
 #[derive(Debug, Clone, Copy)]
@@ -50,52 +57,75 @@ impl Proxy {
         client: SocketAddr,
         mut request: Request<Incoming>,
     ) -> Result<Response<Body>, Infallible> {
-        let (rule, in_flight) = match self.choose(&request) {
+        let Chosen { by, in_flight, mirrored } = match self.choose(&request) {
             Ok(chosen) => chosen,
             Err(NotRouted::NoRule) => return Ok(gateway_response(StatusCode::NOT_FOUND, "no-route")),
             Err(NotRouted::Redirect(rule)) => return Ok(redirect(&rule, &request, self.frontend)),
             Err(NotRouted::Failed(cause)) => return Ok(failure(cause)),
         };
+        let rule = by.as_ref().map(|(rule, _)| rule.as_ref());
+        let backend = by.as_ref().and_then(|(rule, place)| rule.backends.get(*place));
+        let limits = rule.map(Limits::of).unwrap_or_default();
         let upgrades = !in_flight.http2 && headers::wants_upgrade(request.headers());
         let upgrade = upgrades.then(|| hyper::upgrade::on(&mut request));
         headers::to_server(&mut request, upgrade.is_some());
-        if let Some(rule) = &rule {
+        if let Some(rule) = rule {
             headers::forwarded(request.headers_mut(), client);
             headers::change(request.headers_mut(), &rule.request_headers);
             if let Some(rewrite) = &rule.rewrite {
                 headers::rewrite(&mut request, rewrite);
             }
         }
-        headers::set_version(&mut request, in_flight.http2);
-        let (head, body) = request.into_parts();
-        let received = RequestBody::new(body);
-        let upload = received.upload();
-        let request = Request::from_parts(head, received.boxed_unsync());
-
-        match self.send(request, in_flight, &upload, rule.as_ref().and_then(|rule| rule.timeout)).await {
-            Ok((response, in_flight, connection)) => {
-                in_flight.record(|counters| counters.answered(response.status()));
-                let answer = Answer { response, in_flight, connection, upload };
-                Ok(answer.pass_on(rule.as_deref(), upgrade))
+        let mut request = request.map(RequestBody::new);
+        for copy in mirrored {
+            if upgrade.is_some() {
+                // There is one client to talk to.
+                copy.withdraw();
+            } else {
+                self.mirror(&mut request, copy, limits);
             }
+        }
+        if let Some(backend) = backend {
+            headers::change(request.headers_mut(), &backend.request_headers);
+        }
+        headers::set_version(&mut request, in_flight.http2);
+        let upload = request.body().upload();
+        match self.send(request.map(BodyExt::boxed_unsync), in_flight, upload, limits).await {
+            Ok(answer) => Ok(answer.pass_on(rule, backend, upgrade)),
             Err(cause) => Ok(failure(cause)),
         }
     }
 
-    fn choose(&self, request: &Request<Incoming>) -> Result<(Option<Arc<Rule>>, InFlight), NotRouted> {
+    fn choose(&self, request: &Request<Incoming>) -> Result<Chosen, NotRouted> {
         match self.frontend {
-            Frontend::Gateway(listener) => {
-                let (rule, in_flight) = self.router.choose(listener, &Head::of(request))?;
-                Ok((Some(rule), in_flight))
-            }
+            Frontend::Gateway(listener) => self.router.choose(listener, &Head::of(request)),
             Frontend::Service(service) => {
                 let in_flight = self.router.choose_in_service(service, Flow::Request);
                 let mut in_flight = in_flight.ok_or(NotRouted::Failed(Cause::NoEndpoint))?;
                 // The server gets what the client speaks.
                 in_flight.http2 = request.version() == Version::HTTP_2;
-                Ok((None, in_flight))
+                Ok(Chosen { by: None, in_flight, mirrored: Vec::new() })
             }
         }
+    }
+
+    /// Sends a copy of a request, and reads the answer for its counts alone.
+    fn mirror(&self, request: &mut Request<RequestBody>, in_flight: InFlight, limits: Limits) {
+        let mut copy: Request<CopiedBody> = Request::new(request.body_mut().copy());
+        *copy.method_mut() = request.method().clone();
+        *copy.uri_mut() = request.uri().clone();
+        *copy.headers_mut() = request.headers().clone();
+        headers::set_version(&mut copy, in_flight.http2);
+        let upload = copy.body().upload();
+        // Nobody waits for it and would give it up, and its endpoint drains only when it has ended.
+        let limits = Limits { deadline: limits.deadline.or(Some(Instant::now() + LONGEST_COPY)), ..limits };
+        let proxy = self.clone();
+        tokio::spawn(async move {
+            let sent = proxy.send(copy.map(BodyExt::boxed_unsync), in_flight, upload, limits).await;
+            let Ok(answer) = sent else { return };
+            let mut body = answer.pass_on(None, None, None).into_body();
+            while let Some(Ok(_)) = body.frame().await {}
+        });
     }
 
     /// Sends the request to its endpoint, or to others as long as nothing of it was sent.
@@ -103,12 +133,11 @@ impl Proxy {
         &self,
         mut request: Request<Body>,
         mut in_flight: InFlight,
-        upload: &Upload,
-        limit: Option<Duration>,
-    ) -> Result<(Response<Incoming>, InFlight, Option<Connection>), Cause> {
+        upload: Arc<Upload>,
+        limits: Limits,
+    ) -> Result<Answer, Cause> {
         let timeouts = Timeouts { connect: self.settings.connect, idle: self.settings.idle };
         let mut retries = self.settings.retries;
-        let deadline = limit.map(|limit| Instant::now() + limit);
         // Also counts when this future is dropped, by a client that went away.
         let mut guard = Unanswered(None);
         loop {
@@ -122,6 +151,7 @@ impl Proxy {
                 let (response, connection) = pool.send(address, request, timeouts).await?;
                 Ok((response, Some(connection)))
             };
+            let deadline = limits.next();
             let sent = match deadline {
                 Some(deadline) => timeout_at(deadline, sending).await,
                 None => Ok(sending.await),
@@ -136,7 +166,8 @@ impl Proxy {
                 Ok((response, connection)) => {
                     endpoint.refused(false);
                     let in_flight = guard.0.take().ok_or(Cause::Reset)?;
-                    return Ok((response, in_flight, connection));
+                    in_flight.record(|counters| counters.answered(response.status()));
+                    return Ok(Answer { response, in_flight, connection, upload, deadline });
                 }
                 // Dropped as it is, the request counts as cancelled.
                 Err(SendError::Lost) if upload.is_broken() => return Err(Cause::Reset),
@@ -166,6 +197,26 @@ impl Proxy {
     }
 }
 
+/// How long a request may take.
+#[derive(Debug, Clone, Copy, Default)]
+struct Limits {
+    deadline: Option<Instant>,
+    /// The limit of one endpoint.
+    attempt: Option<Duration>,
+}
+
+impl Limits {
+    fn of(rule: &Rule) -> Self {
+        Self { deadline: rule.timeout.map(|limit| Instant::now() + limit), attempt: rule.backend_timeout }
+    }
+
+    /// When the answer to an attempt that begins now has to be complete.
+    fn next(self) -> Option<Instant> {
+        let attempt = self.attempt.map(|limit| Instant::now() + limit);
+        self.deadline.into_iter().chain(attempt).min()
+    }
+}
+
 /// A request without an answer. Dropped with a request inside, the client gave up.
 struct Unanswered(Option<InFlight>);
 
@@ -183,13 +234,23 @@ struct Answer {
     in_flight: InFlight,
     connection: Option<Connection>,
     upload: Arc<Upload>,
+    deadline: Option<Instant>,
 }
 
 impl Answer {
-    fn pass_on(mut self, rule: Option<&Rule>, upgrade: Option<OnUpgrade>) -> Response<Body> {
+    fn pass_on(
+        mut self,
+        rule: Option<&Rule>,
+        backend: Option<&Backend>,
+        upgrade: Option<OnUpgrade>,
+    ) -> Response<Body> {
         let switching = self.response.status() == StatusCode::SWITCHING_PROTOCOLS;
         *self.response.version_mut() = Version::HTTP_11;
         headers::to_client(self.response.headers_mut(), switching);
+        // What the request passed last, the answer passes first.
+        if let Some(backend) = backend {
+            headers::change(self.response.headers_mut(), &backend.response_headers);
+        }
         if let Some(rule) = rule {
             headers::change(self.response.headers_mut(), &rule.response_headers);
         }
@@ -202,7 +263,7 @@ impl Answer {
             return Response::from_parts(head, empty());
         }
         let (head, body) = self.response.into_parts();
-        let body = ResponseBody::new(body, self.in_flight, self.connection, self.upload);
+        let body = ResponseBody::new(body, self.in_flight, self.connection, self.upload, self.deadline);
         Response::from_parts(head, body.boxed_unsync())
     }
 }

@@ -55,8 +55,11 @@ pub struct Rule {
     pub rewrite: Option<Rewrite>,
     /// The answer of a rule that sends its requests elsewhere. It has no backends.
     pub redirect: Option<Redirect>,
-    /// How long the head of the answer may take.
+    pub mirrors: Vec<Mirror>,
+    /// How long the whole answer may take, from when the gateway has the head of the request.
     pub timeout: Option<Duration>,
+    /// How long the whole answer of one endpoint may take, from when the request is sent to it.
+    pub backend_timeout: Option<Duration>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +67,26 @@ pub struct Backend {
     pub weight: u32,
     /// None where the reference is invalid: it keeps its share, which is answered with 500.
     pub target: Option<ServicePort>,
+    pub request_headers: Vec<HeaderChange>,
+    pub response_headers: Vec<HeaderChange>,
+}
+
+/// A Service that gets copies of requests. Its answers are thrown away.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mirror {
+    /// None where the reference is invalid.
+    pub target: Option<ServicePort>,
+    /// The share that is copied: so many of so many.
+    pub share: (u32, u32),
+}
+
+impl Mirror {
+    /// Whether the request of this turn is copied. Exact in every window of the denominator, and spread evenly.
+    pub fn is_due(&self, turn: u64) -> bool {
+        let (part, all) = (u128::from(self.share.0), u128::from(self.share.1.max(1)));
+        let before = |turn: u128| turn * part / all;
+        before(u128::from(turn) + 1) > before(u128::from(turn))
+    }
 }
 
 /// What is served where.
@@ -80,4 +103,20 @@ pub struct Config {
     pub http2: BTreeSet<ServicePort>,
     /// The endpoints that may get new requests.
     pub ready: BTreeMap<ServicePort, Vec<SocketAddr>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mirror_gets_its_share_of_every_window() {
+        for share in [(0, 100), (1, 100), (37, 100), (100, 100), (1, 3), (2, 7), (1, 1)] {
+            let mirror = Mirror { target: None, share };
+            for from in [0, 1, 50, u64::MAX - 500] {
+                let due = (from..from + u64::from(share.1)).filter(|turn| mirror.is_due(*turn)).count();
+                assert_eq!(due, share.0 as usize, "{share:?} from {from}");
+            }
+        }
+    }
 }

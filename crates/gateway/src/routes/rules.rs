@@ -4,13 +4,13 @@ use std::time::Duration;
 use http::{HeaderName, Method};
 
 use super::{
-    Backend, Match, PathChange, PathMatch, Pattern, Redirect, Rewrite, Rule, ServicePort, ValueMatch,
+    Backend, Match, Mirror, PathChange, PathMatch, Pattern, Redirect, Rewrite, Rule, ServicePort, ValueMatch,
     conditions::Condition,
 };
 use crate::{
     cache::{Cache, Kind, Name, spec},
     kinds::{
-        BackendRef, FilterSpec, GrantSpec, MatchSpec, RouteSpec, RuleSpec, ServiceSpec, TypedValue, UrlChange,
+        BackendRef, GrantSpec, MatchSpec, MirrorSpec, RouteSpec, RuleSpec, ServiceSpec, TypedValue, UrlChange,
     },
 };
 
@@ -24,18 +24,22 @@ pub struct Read {
 /// Reads the rules. What is not supported is said, never ignored: a filter that is skipped is a request that is wrong.
 pub fn read(kind: Kind, name: &Name, route: &RouteSpec, cache: &Cache) -> Result<Read, String> {
     let mut unresolved = None;
+    let mut target = |backend: &BackendRef| {
+        resolve(kind, name, backend, cache).map_err(|why| unresolved.get_or_insert(why).kind).ok()
+    };
     let mut rules = Vec::new();
     for (place, rule) in route.rules.iter().enumerate() {
+        let placed = |why: String| format!("rules[{place}]: {why}");
         let whole = vec![MatchSpec::default()];
         let matches = if rule.matches.is_empty() { &whole } else { &rule.matches };
         let matches: Result<Vec<Match>, String> = matches.iter().map(read_match).collect();
-        let backends = rule.backend_refs.iter().map(|backend| {
-            let target =
-                resolve(kind, name, backend, cache).map_err(|why| unresolved.get_or_insert(why).kind).ok();
-            Backend { weight: backend.weight.unwrap_or(1), target }
-        });
-        let backends = backends.collect();
-        rules.push((Rule { kind, ..read_rule(name, place, rule, backends)? }, matches?));
+        let backends = rule.backend_refs.iter().map(|backend| read_backend(backend, target(backend)));
+        let backends: Result<Vec<Backend>, String> = backends.collect();
+        let mirrors = rule.filters.iter().filter_map(|filter| filter.request_mirror.as_ref());
+        let mirrors =
+            mirrors.map(|it| Mirror { target: target(&it.backend_ref), share: share(it) }).collect();
+        let read = read_rule(name, place, rule, backends.map_err(placed)?).map_err(placed)?;
+        rules.push((Rule { kind, mirrors, ..read }, matches?));
     }
     let resolved = unresolved.unwrap_or_else(|| {
         Condition::yes("ResolvedRefs", "ResolvedRefs", "every reference leads to a Service")
@@ -53,47 +57,65 @@ fn read_rule(route: &Name, place: usize, rule: &RuleSpec, backends: Vec<Backend>
         response_headers: Vec::new(),
         rewrite: None,
         redirect: None,
-        timeout: None,
+        mirrors: Vec::new(),
+        timeout: limit(rule.timeouts.request.as_deref())?,
+        backend_timeout: limit(rule.timeouts.backend_request.as_deref())?,
     };
     for filter in &rule.filters {
-        let FilterSpec {
-            r#type,
-            request_header_modifier,
-            response_header_modifier,
-            request_redirect,
-            url_rewrite,
-        } = filter;
-        let path =
-            |change: &UrlChange| path_change(change, rule).map_err(|why| format!("rules[{place}]: {why}"));
-        match r#type.as_str() {
-            "RequestHeaderModifier" => read.request_headers.extend(request_header_modifier.clone()),
-            "ResponseHeaderModifier" => read.response_headers.extend(response_header_modifier.clone()),
+        match filter.r#type.as_str() {
+            "RequestHeaderModifier" => read.request_headers.extend(filter.request_header_modifier.clone()),
+            "ResponseHeaderModifier" => read.response_headers.extend(filter.response_header_modifier.clone()),
             "URLRewrite" => {
-                let change = url_rewrite.clone().unwrap_or_default();
-                read.rewrite = Some(Rewrite { path: path(&change)?, host: change.hostname });
+                let change = filter.url_rewrite.clone().unwrap_or_default();
+                read.rewrite = Some(Rewrite { path: path_change(&change, rule)?, host: change.hostname });
             }
             "RequestRedirect" => {
-                let change = request_redirect.clone().unwrap_or_default();
-                let path = path(&change)?;
+                let change = filter.request_redirect.clone().unwrap_or_default();
+                let path = path_change(&change, rule)?;
                 let UrlChange { scheme, hostname: host, port, status_code, .. } = change;
                 read.redirect =
                     Some(Redirect { scheme, host, port, path, status: status_code.unwrap_or(302) });
             }
-            other => return Err(format!("rules[{place}]: the filter {other} is not supported")),
-        }
-    }
-    if rule.backend_refs.iter().any(|backend| !backend.filters.is_empty()) {
-        return Err(format!("rules[{place}]: filters of one backend are not supported; those of a rule are"));
-    }
-    for text in [&rule.timeouts.request, &rule.timeouts.backend_request].into_iter().flatten() {
-        let limit = duration(text)
-            .ok_or_else(|| format!("rules[{place}]: {text} is not a duration like 10s or 1m30s"))?;
-        // Zero means none.
-        if !limit.is_zero() {
-            read.timeout = Some(read.timeout.map_or(limit, |other| other.min(limit)));
+            // Those are read with the references.
+            "RequestMirror" => {}
+            other => return Err(format!("the filter {other} is not supported")),
         }
     }
     Ok(read)
+}
+
+/// A reference with the filters that are its own.
+fn read_backend(backend: &BackendRef, target: Option<ServicePort>) -> Result<Backend, String> {
+    let weight = backend.weight.unwrap_or(1);
+    let mut read = Backend { weight, target, request_headers: Vec::new(), response_headers: Vec::new() };
+    for filter in &backend.filters {
+        match filter.r#type.as_str() {
+            "RequestHeaderModifier" => read.request_headers.extend(filter.request_header_modifier.clone()),
+            "ResponseHeaderModifier" => read.response_headers.extend(filter.response_header_modifier.clone()),
+            other => {
+                return Err(format!(
+                    "the filter {other} of one backend is not supported; those of its headers are"
+                ));
+            }
+        }
+    }
+    Ok(read)
+}
+
+/// The share of the requests that a mirror gets: all of them if it says nothing.
+fn share(mirror: &MirrorSpec) -> (u32, u32) {
+    match (&mirror.fraction, mirror.percent) {
+        (Some(fraction), _) => (fraction.numerator, fraction.denominator.unwrap_or(100)),
+        (None, Some(percent)) => (percent, 100),
+        (None, None) => (1, 1),
+    }
+}
+
+/// A limit of time; none if it is zero.
+fn limit(text: Option<&str>) -> Result<Option<Duration>, String> {
+    let Some(text) = text else { return Ok(None) };
+    let limit = duration(text).ok_or_else(|| format!("{text} is not a duration like 10s or 1m30s"))?;
+    Ok(Some(limit).filter(|limit| !limit.is_zero()))
 }
 
 /// What a filter makes of the path. A prefix can be replaced where the rule matches by one.

@@ -26,7 +26,11 @@ use kube::{
 };
 use serde_json::{Value, json};
 use testbed::eventually;
-use tokio::{sync::oneshot, task::JoinHandle};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::oneshot,
+    task::JoinHandle,
+};
 
 const GATEWAYS: &str = "gateway.networking.k8s.io/v1";
 
@@ -257,6 +261,15 @@ impl Rig {
         });
         open.await.unwrap();
     }
+}
+
+/// Sends a request of one's own wording and reads the whole answer. The request must close its connection.
+pub async fn exchange(address: SocketAddr, request: &str) -> String {
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    String::from_utf8(answer).unwrap()
 }
 
 pub fn load_at(address: SocketAddr, path: &str, fresh: bool) -> load::Client {
