@@ -54,7 +54,7 @@ pub(crate) struct TrafficPort {
     pub(crate) port: i32,
 }
 
-/// What an port speaks.
+/// What a port speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Http,

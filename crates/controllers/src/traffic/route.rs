@@ -37,7 +37,7 @@ impl Route {
         }
     }
 
-    /// Whether this is the route of an port.
+    /// Whether this is the route of a port.
     pub(super) fn is_of(&self, traffic_port: &TrafficPort) -> bool {
         let protocol = match self {
             Self::Http(_) => Protocol::Http,
