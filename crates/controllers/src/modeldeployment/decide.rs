@@ -12,7 +12,7 @@ use super::{
     capacity::{self, Short},
     checks::{self, Judged},
     observe::{Observed, Version},
-    outside_checks, verbs,
+    outside_checks, rollout, verbs,
 };
 use crate::{count, request::Request};
 
@@ -46,7 +46,9 @@ pub(super) fn decide(observed: &Observed, now: Time) -> Decision {
     let route = if found.total() > 0 { found } else { asked_before(observed) };
     let capacity = capacity::judge(observed);
     // One that has not begun, or that was refused and is not any more, begins now.
-    let rollout = observed.rollout.filter(|_| capacity.is_none()).unwrap_or_else(|| begun(now));
+    let rollout = observed.rollout.filter(|_| capacity.is_none());
+    let rollout =
+        rollout.map_or_else(|| begun(now), |it| rollout::without_hold(it, observed.held_since, now));
     let refused = capacity.as_ref().filter(|it| it.is_refused).and_then(|it| it.short.as_ref());
     let phase = if refused.is_some() { Phase::RollingBack } else { rollout.phase };
     let rollout = Rollout { phase, ..rollout };
@@ -190,6 +192,7 @@ fn capacity(observed: &Observed, version: &Version, now: Time) -> Option<Capacit
         ready: if has_a_way_in(observed, version) { ready } else { 0 },
         proven: version.id != observed.wanted.target
             || observed.current() == Some(version.id)
+            || observed.retained.is_some_and(|(kept, until)| kept == version.id && now < until)
             || outside_checks::are_passed(&observed.deployment.spec, &observed.checks),
     };
     Some(Capacity { version, changes_at, is_behind })

@@ -43,6 +43,8 @@ pub(crate) struct Observed {
     pub(super) route_weights: Option<RouteWeights>,
     /// Where the rollout to the wanted version is, as it was written.
     pub(super) rollout: Option<Rollout>,
+    /// Since when it is in a wait that no progress is asked of.
+    pub(super) held_since: Option<Time>,
     /// How the checks of that rollout stood.
     pub(super) checks: Vec<(String, Standing)>,
     /// What the target needs and the nodes have, where that is to be judged.
@@ -161,6 +163,8 @@ pub(super) fn observe(
         route_weights: route_weights(inputs, deployment, &traffic, &reached),
         rollout: rollout::written(deployment, &version_template.hash)
             .map(|it| rollout::read(it, inputs.times)),
+        held_since: rollout::written(deployment, &version_template.hash)
+            .and_then(|it| rollout::held_since(it, inputs.times)),
         request: inputs.request.cloned(),
         checks: rollout::written(deployment, &version_template.hash)
             .map(|it| checks::written(it, inputs.times))

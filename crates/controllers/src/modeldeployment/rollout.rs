@@ -57,6 +57,37 @@ pub(super) fn read(written: &Rollout, times: &Times) -> handover::Rollout {
     }
 }
 
+/// The waits that a person or a time ends, as they are written.
+const HELD: [Code; 5] =
+    [Code::Paused, Code::Previewing, Code::Analysing, Code::WaitingForInterval, Code::WaitingForGone];
+
+/// Since when a rollout is in a wait that no progress is asked of: a wait without the progress deadline.
+pub(super) fn held_since(written: &Rollout, times: &Times) -> Option<Time> {
+    let wait = written.waiting_for.as_ref().filter(|_| written.direction == Direction::Forward)?;
+    let has_time_of_its_own = HELD.iter().any(|code| code.as_str() == wait.reason);
+    (has_time_of_its_own || wait.deadline.is_none()).then(|| times.moment(wait.since.0))
+}
+
+/// A rollout to which the time of such a wait does not count.
+pub(super) fn without_hold(read: handover::Rollout, since: Option<Time>, now: Time) -> handover::Rollout {
+    let Some(since) = since else { return read };
+    let before = since.saturating_sub(read.progressed_at);
+    handover::Rollout { progressed_at: now.saturating_sub(before).max(read.progressed_at), ..read }
+}
+
+/// The rollout once such a wait is over.
+fn released(
+    rollout: Rollout,
+    observed: &Observed,
+    Decision { seen, action, reason, .. }: &Decision,
+) -> Rollout {
+    let is_held = *action == Action::Wait && (HELD.contains(&reason.code) || reason.until.is_none());
+    if observed.held_since.is_none() || is_held {
+        return rollout;
+    }
+    Rollout { progressed_at: MicroTime(timestamp(seen.rollout.progressed_at)), ..rollout }
+}
+
 /// The version that the last rollout came from, and until when it stays ready to take over again.
 pub(super) fn retained(
     deployment: &ModelDeployment,
@@ -103,7 +134,9 @@ pub(super) fn after(
         {
             again(&rollout, observed, now)
         }
-        Some(rollout) if goes_on => as_read(rollout, observed.rollout.as_ref(), now),
+        Some(rollout) if goes_on => {
+            released(as_read(rollout, observed.rollout.as_ref(), now), observed, decision)
+        }
         // What was current is asked for again: the same rollout, called off.
         Some(rollout) if rollout.outcome.is_none() && is_back_home => {
             Rollout { direction: Direction::Back, ..rollout }

@@ -4,6 +4,7 @@
 mod capacity;
 mod checks;
 mod clock;
+mod deadlines;
 mod foreign;
 mod nodes;
 mod outside_checks;

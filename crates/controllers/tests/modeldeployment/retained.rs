@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{deployment, idle};
+use super::{deployment, idle, verbs::ask};
 use crate::stage::Stage;
 
 fn blue_green(retain: u64) -> Value {
@@ -46,6 +46,35 @@ async fn the_version_before_is_kept_and_takes_over_again_as_it_is() {
     assert_eq!(progressing["status"], "False", "the rollout is over");
 
     stage.apply(&deployment("one", &strategy, true)).await;
+    let status = idle(&stage, "r1").await;
+    assert_eq!(status["history"][0]["outcome"], "Promoted");
+    let now = stage.uids("Pod").await;
+    assert!(first.iter().all(|(name, uid)| now.get(name) == Some(uid)), "no pod of it was made anew");
+}
+
+/// What users had a minute ago is not previewed, checked and promoted once more: whoever asks for it wants it back.
+#[tokio::test(start_paused = true)]
+async fn the_version_that_is_kept_takes_over_at_once_where_others_wait_for_a_promotion() {
+    let stage = Stage::start().await;
+    stage.route().await;
+    let strategy = json!({"type": "BlueGreen", "blueGreen": {"autoPromote": false, "retainSeconds": 3_600}});
+    stage.apply(&deployment("one", &strategy, true)).await;
+    idle(&stage, "r1").await;
+    let first = stage.uids("Pod").await;
+    stage.apply(&deployment("two", &strategy, true)).await;
+    stage
+        .eventually("a preview", || async {
+            let status = stage.observed("ModelDeployment", "chat").await?;
+            (status["rollout"]["waitingFor"]["reason"] == "Previewing").then_some(())
+        })
+        .await;
+    let (done, what) = ask(&stage, json!({"id": "1", "verb": "promote"})).await;
+    assert!(done, "{what}");
+    idle(&stage, "r2").await;
+    // Nobody can be asked whether it is any good.
+    let mut back = deployment("one", &strategy, true);
+    back["spec"]["health"] = json!({"probe": {"http": {"path": "/answers/nothing"}}});
+    stage.apply(&back).await;
     let status = idle(&stage, "r1").await;
     assert_eq!(status["history"][0]["outcome"], "Promoted");
     let now = stage.uids("Pod").await;

@@ -7,7 +7,7 @@ use super::{broken, deployment, idle};
 use crate::stage::Stage;
 
 /// Asks, and returns whether it was carried out and what was answered.
-async fn ask(stage: &Stage, request: Value) -> (bool, String) {
+pub(super) async fn ask(stage: &Stage, request: Value) -> (bool, String) {
     let chat = json!({"apiVersion": "segue.dev/v1alpha1", "kind": "ModelDeployment"});
     let api: kube::Api<DynamicObject> = stage.api(&chat);
     let patch = json!({"metadata": {"annotations": {"segue.dev/request": request.to_string()}}});

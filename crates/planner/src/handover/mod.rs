@@ -201,6 +201,11 @@ impl Observed {
         self.route.of(id) > 0 || self.applied.as_ref().is_some_and(|applied| applied.of(id) > 0)
     }
 
+    /// The units that were let go and still hold their resources.
+    fn leaving(&self) -> u32 {
+        self.versions.iter().map(Version::leaving).sum()
+    }
+
     /// Whether the data plane does what the route says.
     fn is_settled(&self) -> bool {
         if planted!("accepted-is-applied") {
@@ -257,9 +262,11 @@ pub fn plan(wanted: &Wanted, observed: &Observed, now: Time) -> Decision {
     if wanted.policy == Policy::InPlace
         && let Some(set) = observed.in_place
     {
-        let failed = failure(wanted, observed, now).filter(|_| observed.rollout.phase == Phase::Forward);
+        let next = in_place::plan(wanted, observed, set, current);
+        let failed =
+            failure(wanted, observed, now, &next).filter(|_| observed.rollout.phase == Phase::Forward);
         let is_done = set.installed == wanted.target && set.updated >= wanted.replicas;
-        return failed.filter(|_| !is_done).unwrap_or_else(|| in_place::plan(wanted, observed, set, current));
+        return failed.filter(|_| !is_done).unwrap_or(next);
     }
     if let Some(decision) = movement::rescue(wanted, observed, current) {
         return decision;
@@ -287,17 +294,40 @@ pub fn plan(wanted: &Wanted, observed: &Observed, now: Time) -> Decision {
             );
             (Action::Wait, Reason::new(Code::Paused, what).then("it continues once it is resumed"))
         }
-        Phase::Forward => match failure(wanted, observed, now) {
-            Some(decision) => decision,
-            None => policy::forward(wanted, observed, current, now),
-        },
+        Phase::Forward => {
+            let next = policy::forward(wanted, observed, current, now);
+            failure(wanted, observed, now, &next).unwrap_or(next)
+        }
     }
 }
 
+/// When the rollout fails if nothing changes for the better; nothing where no deadline runs: of a version that is current
+/// already, on the way back, beside a version that goes first, and while a person or a time is waited for.
+fn fails_at(wanted: &Wanted, observed: &Observed) -> Option<Time> {
+    let target = wanted.target;
+    let goes_on = match observed.current {
+        // The first version has none to go back to: it is told, and tried on.
+        None => true,
+        Some(current) => {
+            current != target && observed.versions.iter().all(|v| v.id == current || v.id == target)
+        }
+    };
+    let runs =
+        goes_on && observed.rollout.phase == Phase::Forward && !policy::waits_for_a_person(wanted, observed);
+    wanted.progress_deadline.filter(|_| runs).map(|time| observed.rollout.progressed_at + time)
+}
+
+/// Whether what is waited for comes by itself: the end of an interval, or of replicas that were let go, whose drain and
+/// grace have times of their own.
+fn is_bounded(observed: &Observed, (action, reason): &Decision) -> bool {
+    let ends = observed.leaving() > 0 && matches!(reason.code, Code::WaitingForGone | Code::WaitingForRoom);
+    *action == Action::Wait && (ends || reason.code == Code::WaitingForInterval)
+}
+
 /// Whether the rollout has failed, and what follows.
-fn failure(wanted: &Wanted, observed: &Observed, now: Time) -> Option<Decision> {
+fn failure(wanted: &Wanted, observed: &Observed, now: Time, next: &Decision) -> Option<Decision> {
     let rollout = &observed.rollout;
-    let deadline = wanted.progress_deadline.map(|time| rollout.progressed_at + time);
+    let is_late = fails_at(wanted, observed).is_some_and(|deadline| now >= deadline);
     let (code, what) = if rollout.verdict == Verdict::Failed {
         (Code::CheckFailed, "a check of the new version failed".to_owned())
     } else if rollout.verdict == Verdict::CrashLoop {
@@ -308,9 +338,7 @@ fn failure(wanted: &Wanted, observed: &Observed, now: Time) -> Option<Decision> 
         let ready = observed.version(wanted.target).ready;
         let all = movement::count(wanted.replicas);
         (Code::InsufficientCapacity, format!("{ready} of {all} ready, and no node has room for the others"))
-    } else if deadline.is_some_and(|deadline| now >= deadline)
-        && !policy::waits_for_a_person(wanted, observed)
-    {
+    } else if is_late && !is_bounded(observed, next) {
         (
             Code::ProgressDeadlineExceeded,
             format!(

@@ -1,6 +1,6 @@
 //! One movement for every direction: traffic goes as far as ready units allow, and units follow traffic.
 
-use super::{Action, Decision, Observed, Version, VersionId, Wanted, Weights, weights};
+use super::{Action, Decision, Observed, OnFailure, VersionId, Wanted, Weights, fails_at, weights};
 use crate::{
     Code,
     reason::{Reason, Time},
@@ -186,11 +186,13 @@ fn wait(wanted: &Wanted, observed: &Observed, to: VersionId, goal: &Goal) -> Opt
             format!("waiting for replicas of {name} to be ready: {} of {}", version.ready, version.asked);
         return Some(waiting(wanted, observed, Code::WaitingForReady, what));
     }
-    let leaving: u32 = observed.versions.iter().map(Version::leaving).sum();
-    let what = match leaving {
-        0 => format!("waiting for room to run {} of {name}", count(goal.least)),
-        _ => format!("waiting for {} to finish requests and end, to make room", count(leaving)),
-    };
+    let leaving = observed.leaving();
+    if leaving > 0 {
+        // Their drain and grace end it: the time of a replica that is let go is no time without progress.
+        let what = format!("waiting for {} to finish requests and end, to make room", count(leaving));
+        return Some((Action::Wait, Reason::new(Code::WaitingForRoom, what)));
+    }
+    let what = format!("waiting for room to run {} of {name}", count(goal.least));
     Some(waiting(wanted, observed, Code::WaitingForRoom, what))
 }
 
@@ -198,14 +200,25 @@ pub(super) fn unproven(name: &str) -> String {
     format!("waiting for {name} to pass its checks before it gets traffic")
 }
 
-/// A wait that the progress deadline ends.
+/// A wait that the progress deadline ends, where it runs.
 pub(super) fn waiting(wanted: &Wanted, observed: &Observed, code: Code, what: String) -> Decision {
-    let reason = Reason::new(code, what).since(observed.rollout.progressed_at);
-    let reason = match wanted.progress_deadline {
-        Some(time) => reason.until(observed.rollout.progressed_at + time).then("the rollout fails"),
+    let reason = Reason::new(code, what);
+    let reason = match fails_at(wanted, observed) {
+        Some(time) => {
+            reason.since(observed.rollout.progressed_at).until(time).then(failing(wanted, observed))
+        }
         None => reason,
     };
     (Action::Wait, reason)
+}
+
+/// What happens at the progress deadline.
+fn failing(wanted: &Wanted, observed: &Observed) -> &'static str {
+    match wanted.on_failure {
+        _ if observed.current.is_none() => "the version counts as failed, and is tried on",
+        OnFailure::RollBack => "the rollout fails and goes back",
+        OnFailure::Pause => "the rollout fails and is paused",
+    }
 }
 
 /// The first version: there is nothing to take traffic from.

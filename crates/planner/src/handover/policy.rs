@@ -71,13 +71,13 @@ pub fn promoted(wanted: &Wanted, observed: &Observed) -> Option<u32> {
     waits.then_some(step + 1)
 }
 
-/// Whether only a person can make it go on: then no deadline runs.
+/// Whether a person or a time makes it go on, and nothing else does: then no deadline runs.
 pub(super) fn waits_for_a_person(wanted: &Wanted, observed: &Observed) -> bool {
     match &wanted.policy {
         Policy::Canary(steps) => {
             matches!(steps.get(observed.rollout.step as usize), Some(Step::Pause(_) | Step::Analysis(_)))
         }
-        Policy::BlueGreen { .. } => observed.version(wanted.target).ready >= wanted.carrying(),
+        Policy::BlueGreen { .. } => observed.rollout.step == PREVIEWED,
         Policy::Rolling | Policy::Incremental { .. } | Policy::InPlace | Policy::Recreate => false,
     }
 }
@@ -131,17 +131,22 @@ fn incremental(
     // The old version makes room as its traffic moves.
     let goal = Goal { percent, ..whole(wanted, promote) };
     let decision = movement::shift(wanted, observed, target, current, goal);
-    match (next, &decision.0) {
-        // What is reached now is only the step before: the next one has its time.
-        (Some(time), Action::Promote(_)) if share < 100 => {
+    let Some(time) = next.filter(|_| share < 100) else { return decision };
+    let then = (share + step).min(100);
+    match &decision {
+        // What is reached now is only the step before: the next one has its time. Until then the old version makes no room.
+        (action, reason)
+            if matches!(action, Action::Promote(_))
+                || reason.code == Code::WaitingForRoom && observed.leaving() == 0 =>
+        {
             let what = format!("waiting {}s with {share}% of the traffic moved", interval.as_secs());
-            let then = format!("{}% of the traffic is moved", (share + step).min(100));
+            let then = format!("{then}% of the traffic is moved");
             (Action::Wait, Reason::new(Code::WaitingForInterval, what).until(time).then(then))
         }
-        (Some(time), Action::Wait) if share < 100 => {
-            let (action, reason) = decision;
-            let until = reason.until.map_or(time, |until| until.min(time));
-            (action, Reason { until: Some(until), ..reason })
+        // The end of the interval comes first: it fails nothing.
+        (Action::Wait, reason) if reason.until.is_none_or(|until| time < until) => {
+            let then = format!("up to {then}% of the traffic may move");
+            (Action::Wait, reason.clone().until(time).then(then))
         }
         _ => decision,
     }
@@ -245,6 +250,12 @@ fn blue_green(
     let preview = preview.ceil_of(wanted.replicas).clamp(1, wanted.replicas.max(1)).min(wanted.replicas);
     let is_whole = version.ready >= preview && version.proven && version.asked >= preview;
     let is_promoted = observed.rollout.step >= FLIPPING;
+    // What users had a while ago needs no second look: its preview and its promotion lie behind it.
+    let is_kept = observed.retained.is_some_and(|(kept, until)| kept == target && now < until);
+    if is_kept && !is_promoted {
+        let what = "the version that was kept for a rollback takes over again";
+        return (Action::StartStep(FLIPPING), Reason::new(Code::StepDone, what));
+    }
     // One flip and no shares: until then the new version has no traffic, however many of its units are ready.
     if observed.route.of(target) > 0 || (is_promoted && version.ready >= wanted.carrying()) {
         // The old version stays whole until it is promoted away from, and then as long as it is to be kept.
