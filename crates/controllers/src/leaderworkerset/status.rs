@@ -180,9 +180,12 @@ fn set_progress(conditions: &mut Writer<'_>, tally: &Tally, set: &LeaderWorkerSe
 
 fn failing(status: &LeaderWorkerSetStatus) -> Option<(&'static str, String)> {
     let failing = status.groups.iter().filter(|group| group.restarts_in_a_row > 1);
-    let failing: BTreeMap<i32, &str> = failing
-        .filter_map(|group| Some((group.index, group.waiting_for.as_ref()?.subject.as_str())))
-        .collect();
+    let why = |group: &GroupStatus| {
+        let wait = group.waiting_for.as_ref()?;
+        Some(format!("{}{}", wait.subject, record::exit(group.last_failure.as_ref())))
+    };
+    let failing: BTreeMap<i32, String> =
+        failing.filter_map(|group| Some((group.index, why(group)?))).collect();
     let (index, why) = failing.first_key_value()?;
     let message = format!("{} failing repeatedly, first group {index}: {why}", failing.len());
     Some((reasons::GROUPS_FAILING, message))

@@ -5,7 +5,7 @@ use api::{
     modeldeployment::{ModelDeployment, ModelDeploymentStatus, Outcome, RolloutRecord},
 };
 use kube::ResourceExt;
-use planner::handover::{Action, VersionId, Weights};
+use planner::handover::{Action, Policy, VersionId, Weights};
 use serde_json::{Value, json};
 
 use super::{
@@ -268,11 +268,26 @@ async fn retire(executor: &Exec<'_>, observed: &Observed, id: VersionId) -> Resu
 /// What people are told of a decision that is carried out by writing it down.
 pub(super) fn decided(observed: &Observed, decision: &Decision) -> Option<Event> {
     let (reason, note) = match &decision.action {
-        Action::StartStep(step) => ("StepEntered", format!("the rollout enters step {}", step + 1)),
+        Action::StartStep(step) => ("StepEntered", entered(observed, *step, &decision.reason.what)),
         Action::Promote(id) => ("Promoted", format!("version {} carries all traffic", name(observed, *id))),
         _ => return None,
     };
     Some(Event::normal("Update", reason, note))
+}
+
+/// The step that a rollout enters, as people count; after the last one comes what is left. The stages of other strategies
+/// have no numbers: what led to one is told.
+fn entered(observed: &Observed, step: u32, what: &str) -> String {
+    match &observed.wanted.policy {
+        Policy::Canary(steps) => match rollout::step_of(step, steps.len()) {
+            Some(step) => format!("the rollout enters {step}"),
+            None => format!(
+                "{} of the rollout are done",
+                counted(steps.len().try_into().unwrap_or(u32::MAX), "step")
+            ),
+        },
+        _ => what.to_owned(),
+    }
 }
 
 /// What people are told of a rollout that has failed just now, or that does not fit the cluster.

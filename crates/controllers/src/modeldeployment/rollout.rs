@@ -267,6 +267,12 @@ fn tell_capacity(rollout: &mut Rollout, history: &mut Vec<RolloutRecord>, judged
     }
 }
 
+/// A step as people count, which have so many; nothing after the last one.
+pub(super) fn step_of(step: u32, steps: usize) -> Option<String> {
+    let is_one = usize::try_from(step).is_ok_and(|step| step < steps);
+    is_one.then(|| format!("step {} of {steps}", step + 1))
+}
+
 pub(super) fn is_refused(rollout: &Rollout) -> bool {
     rollout.outcome == Some(Outcome::Refused)
 }

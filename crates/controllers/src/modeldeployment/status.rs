@@ -7,7 +7,7 @@ use api::modeldeployment::{
 use kube::ResourceExt;
 use planner::{
     Code, Reason, Time,
-    handover::{self, Action},
+    handover::{self, Action, VersionId},
     percents,
 };
 
@@ -51,7 +51,7 @@ pub(super) fn status(
             _ => ServiceHealth::Healthy,
         }),
         phase: Some(phase(&rollout, action, reason.code)),
-        message: Some(message(&rollout, action, reason, current.and_then(name))),
+        message: Some(message(&rollout, decision, current.and_then(name), wanted.target)),
         current_version: current.and_then(name).or(before.current_version),
         target_version: name(wanted.target),
         latest_revision: observed.versions.iter().map(|it| it.number).fold(before.latest_revision, i64::max),
@@ -95,8 +95,11 @@ pub(super) fn say_the_same(one: &ModelDeploymentStatus, other: &ModelDeploymentS
 }
 
 /// What is done and why. Of a rollout that failed it says so until a person answers it.
-fn message(rollout: &Rollout, action: &Action, reason: &Reason, current: Option<String>) -> String {
-    let Some(failure) = &rollout.failure else { return asked(rollout, action, reason, current) };
+fn message(rollout: &Rollout, decision: &Decision, current: Option<String>, target: VersionId) -> String {
+    let Decision { action, reason, seen, .. } = decision;
+    let Some(failure) = &rollout.failure else {
+        return asked(rollout, action, reason, current, seen.route.shown_percent(target));
+    };
     if rollout::is_refused(rollout) {
         return refused(failure, action, reason, current);
     }
@@ -132,8 +135,9 @@ fn refused(failure: &RolloutFailure, action: &Action, reason: &Reason, current: 
     format!("{}; {next}", wait::cut(&failure.message, room))
 }
 
-/// The same where nothing failed: what a person asked for is told with its author.
-fn asked(rollout: &Rollout, action: &Action, reason: &Reason, current: Option<String>) -> String {
+/// The same where nothing failed and the new version has this share of the traffic: what a person asked for is told with its
+/// author.
+fn asked(rollout: &Rollout, action: &Action, reason: &Reason, current: Option<String>, share: u32) -> String {
     let request = rollout.request.as_ref();
     if rollout.direction == Direction::Back && rollout::is_aborted(rollout) {
         let (aborted, current) = (rollout::aborted(rollout), current.unwrap_or_default());
@@ -147,7 +151,10 @@ fn asked(rollout: &Rollout, action: &Action, reason: &Reason, current: Option<St
     {
         let by = request.actor.as_ref().map(|actor| format!(" by {actor}")).unwrap_or_default();
         let why = request.reason.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
-        return format!("paused{by}{why}: nothing moves until `segue resume` or `segue abort`");
+        return format!(
+            "paused{by}{why} with {share}% of the traffic moved and no time limit: nothing moves until `segue resume` or \
+             `segue abort`"
+        );
     }
     sentence(reason)
 }

@@ -4,11 +4,12 @@ use api::modeldeployment::{Direction, RolloutRequest};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
 use planner::{
     Code, Reason, Time,
-    handover::{self, Action, Decision, Phase},
+    handover::{self, Action, Decision, Phase, Policy},
 };
 
 use super::{observe::Observed, rollout};
 use crate::{
+    count,
     request::{Request, identity_of},
     runtime::timestamp,
     wait::cut,
@@ -128,7 +129,12 @@ fn is_stale(observed: &Observed, request: &Request) -> Option<String> {
     let other = request.rollout.as_ref().is_some_and(|id| *id != rollout.id);
     let past = request.step.is_some_and(|step| step != rollout.step);
     (other || past).then(|| {
-        format!("the request was for another state; now rollout {} is at step {}", rollout.id, rollout.step)
+        let place = match &observed.wanted.policy {
+            Policy::Canary(steps) => rollout::step_of(count(rollout.step), steps.len()),
+            _ => None,
+        };
+        let place = place.map(|place| format!(" is at {place}")).unwrap_or_default();
+        format!("the request was for another state; now rollout {}{place}: {}", rollout.id, state(observed))
     })
 }
 

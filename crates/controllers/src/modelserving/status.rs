@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::{
     Conditions, Wait,
+    leaderworkerset::GroupFailure,
     modelserving::{GroupStatus, ModelServing, ModelServingStatus, ReplicaStatus, RoleStatus, StepStatus},
 };
 use kube::ResourceExt;
@@ -356,11 +357,14 @@ fn stalled(status: &ModelServingStatus, observed: View<'_>, decision: &Decision)
         let holds = |it: &Replica| it.in_trouble && it.blocking.as_ref().is_some_and(|it| it.pod == pod);
         let is_stalled = decided.reason.code == Code::StepOverdue || seen.replicas.values().any(holds);
         let regressed = decided.step.as_ref().is_some_and(|step| step.regressed);
+        let which = match usize::try_from(step.index) {
+            Ok(index) if index < observed.wanted.group.steps.len() => format!("step {}", index + 1),
+            _ => "what is left after the steps".to_owned(),
+        };
         is_stalled.then(|| {
             format!(
-                "group {}, step {}{} ({}): {} of {} updated and Ready; pod {pod}: {}",
+                "group {}, {which}{} ({}): {} of {} updated and Ready; pod {pod}: {}",
                 group.index,
-                step.index + 1,
                 if regressed { ", which was complete before" } else { "" },
                 step.role,
                 step.satisfied,
@@ -372,15 +376,22 @@ fn stalled(status: &ModelServingStatus, observed: View<'_>, decision: &Decision)
 }
 
 fn failing(status: &ModelServingStatus) -> Option<String> {
-    let why = |wait: Option<&Wait>| wait.map(|wait| wait.subject.clone()).unwrap_or_default();
+    let why = |wait: Option<&Wait>, failure: Option<&GroupFailure>| {
+        let subject = wait.map(|wait| wait.subject.as_str()).unwrap_or_default();
+        format!("{subject}{}", record::exit(failure))
+    };
     let groups = status.groups.iter().filter(|group| group.restarts_in_a_row > 1);
     let replicas = status.groups.iter().flat_map(|group| group.replicas.iter().map(move |it| (group, it)));
     let replicas = replicas.filter(|(_, it)| it.restarts_in_a_row > 1 && it.waiting_for.is_some());
-    let mut failing: BTreeMap<String, String> =
-        groups.map(|group| (format!("group {}", group.index), why(group.waiting_for.as_ref()))).collect();
+    let mut failing: BTreeMap<String, String> = groups
+        .map(|group| {
+            let why = why(group.waiting_for.as_ref(), group.last_failure.as_ref());
+            (format!("group {}", group.index), why)
+        })
+        .collect();
     failing.extend(replicas.map(|(group, it)| {
         let name = format!("{}-{} of group {}", it.role, it.index, group.index);
-        (name, why(it.waiting_for.as_ref()))
+        (name, why(it.waiting_for.as_ref(), it.last_failure.as_ref()))
     }));
     let (name, why) = failing.first_key_value()?;
     Some(format!("{} failing repeatedly, first {name}: {why}", failing.len()))

@@ -98,8 +98,10 @@ fn trouble(container: &ContainerStatus) -> Option<String> {
     if let Some(waiting) = &state.waiting {
         let reason = waiting.reason.as_deref().filter(|reason| *reason != "ContainerCreating")?;
         let message = waiting.message.as_deref().unwrap_or_default();
+        let last = container.last_state.as_ref().and_then(|state| state.terminated.as_ref());
+        let exit = last.map(|ended| format!(", exit {}", ended.exit_code)).unwrap_or_default();
         return Some(
-            format!("container {name} is waiting: {reason}: {message}")
+            format!("container {name} is waiting: {reason}{exit}: {message}")
                 .trim_end_matches([' ', ':'])
                 .to_owned(),
         );
@@ -154,6 +156,18 @@ mod tests {
         let full = json!({"conditions": [
             {"type": "PodScheduled", "status": "False", "message": "0/3 nodes have a GPU"}]});
         assert_eq!(why_of(&full, 99).unwrap(), "it is not scheduled: 0/3 nodes have a GPU");
+    }
+
+    #[test]
+    fn a_crash_loop_is_told_with_the_exit_code_of_its_last_crash() {
+        let container = json!({
+            "name": "main", "ready": false, "image": "", "imageID": "", "restartCount": 4,
+            "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}},
+            "lastState": {"terminated": {"exitCode": 3, "reason": "Error"}},
+        });
+        let scheduled = json!([{"type": "PodScheduled", "status": "True"}]);
+        let why = why_of(&json!({"conditions": scheduled, "containerStatuses": [container]}), 99).unwrap();
+        assert_eq!(why, "container main is waiting: CrashLoopBackOff, exit 3: back-off 40s");
     }
 
     #[test]

@@ -57,6 +57,15 @@ impl Restarts {
     }
 }
 
+/// The exit code of what made a unit start again, as the end of a sentence; nothing where no container ended.
+pub(crate) fn exit(failure: Option<&GroupFailure>) -> String {
+    let told = |failure: &GroupFailure| {
+        let (container, code) = (failure.container.as_ref()?, failure.exit_code?);
+        Some(format!(" (pod {}, container {container}: exit {code})", failure.pod))
+    };
+    failure.and_then(told).unwrap_or_default()
+}
+
 /// Whether a unit is made again.
 pub(crate) fn is_recreated(ops: &[Op]) -> bool {
     ops.iter().any(|op| matches!(op, Op::RecordRecreation { .. }))

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{broken, deployment, idle};
+use super::{broken, deployment, idle, notes, verbs::ask};
 use crate::stage::Stage;
 
 fn time(value: &Value) -> Timestamp {
@@ -98,6 +98,15 @@ async fn a_pause_of_a_canary_says_where_until_when_and_what_then() {
     let paused =
         status["conditions"].as_array().unwrap().iter().find(|it| it["type"] == "Paused").unwrap().clone();
     assert_eq!(paused["status"], "False", "no person holds it");
+    let (done, what) = ask(&stage, json!({"id": "1", "verb": "promote"})).await;
+    assert!(done, "{what}");
+    idle(&stage, "r2").await;
+    let mut entered = notes(&stage, "StepEntered").await;
+    entered.sort();
+    let steps = (2..=5).map(|step| format!("the rollout enters step {step} of 5"));
+    let expected: Vec<String> =
+        ["5 steps of the rollout are done".to_owned()].into_iter().chain(steps).collect();
+    assert_eq!(entered, expected);
 }
 
 /// A change of the environment alone is a version of its own, and nobody restates the workload for it.

@@ -58,7 +58,7 @@ async fn a_promotion_goes_on_from_the_step_that_it_is_meant_for_and_from_no_othe
     let (stage, status) = paused().await;
     let rollout = &status["rollout"]["id"];
     let (done, why) = ask(&stage, json!({"id": "1", "verb": "promote", "rollout": rollout, "step": 0})).await;
-    assert!(!done && why.contains("at step 1"), "{why}");
+    assert!(!done && why.contains("is at step 2 of 3: "), "{why}");
     let (done, why) = ask(&stage, json!({"id": "2", "verb": "promote", "rollout": "another"})).await;
     assert!(!done, "{why}");
     let (done, what) =
@@ -130,7 +130,10 @@ async fn a_rollout_that_a_person_holds_moves_nothing_until_it_is_resumed() {
     stage.quiet().await;
     let status = stage.observed("ModelDeployment", "chat").await.unwrap();
     assert_eq!((&status["phase"], &status["currentVersion"]), (&json!("Paused"), &json!("r1")), "{status}");
-    assert!(status["message"].as_str().unwrap().starts_with("paused by me: nothing moves"), "{status}");
+    assert_eq!(
+        status["message"],
+        "paused by me with 0% of the traffic moved and no time limit: nothing moves until `segue resume` or `segue abort`"
+    );
     let (done, what) = ask(&stage, json!({"id": "2", "verb": "resume"})).await;
     assert!(done, "{what}");
     idle(&stage, "r2").await;
