@@ -18,6 +18,7 @@ mod pods;
 mod tidy;
 mod validation;
 mod wait;
+mod yaml;
 
 pub mod gateway;
 pub mod leaderworkerset;
@@ -34,6 +35,7 @@ pub use crate::{
     percent::IntOrPercent,
     validation::{Review, Verdict, defaulted, validate},
     wait::Wait,
+    yaml::yaml_fault,
 };
 pub use schema::{Cause, Violation};
 

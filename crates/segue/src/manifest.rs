@@ -13,15 +13,18 @@ pub(crate) fn read(file: &str) -> Result<Vec<Value>, Error> {
 
 /// The same, each with the number of its document, from 1.
 pub(crate) fn read_numbered(file: &str) -> Result<Vec<(usize, Value)>, Error> {
-    let failed = |source| Error::Read { file: file.to_owned(), source };
-    let text = if file == "-" { io::read_to_string(io::stdin()) } else { fs::read_to_string(file) };
+    let (named, text) = match file {
+        "-" => ("standard input", io::read_to_string(io::stdin())),
+        _ => (file, fs::read_to_string(file)),
+    };
+    let failed = |source| Error::Read { file: named.to_owned(), source };
     let documents: Vec<Value> = serde_saphyr::from_multiple(&text.map_err(failed)?)
-        .map_err(|error| Error::Yaml { file: file.to_owned(), message: error.to_string() })?;
+        .map_err(|error| Error::Yaml { file: named.to_owned(), message: api::yaml_fault(&error) })?;
     let numbered = (1..).zip(documents).filter(|(_, document)| !document.is_null());
     let unlisted =
         numbered.flat_map(|(number, document)| unlist(document).into_iter().map(move |m| (number, m)));
     let manifests: Vec<_> = unlisted.collect();
-    if manifests.is_empty() { Err(Error::Empty { file: file.to_owned() }) } else { Ok(manifests) }
+    if manifests.is_empty() { Err(Error::Empty { file: named.to_owned() }) } else { Ok(manifests) }
 }
 
 fn unlist(document: Value) -> Vec<Value> {

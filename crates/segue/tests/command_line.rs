@@ -102,7 +102,12 @@ fn a_mistyped_field_is_refused_in_the_same_words_by_validate_apply_and_plan() {
 fn what_cannot_be_read_is_said_and_exits_with_two() {
     for (arguments, input, says) in [
         (vec!["validate", "-f", "no-such-file.yaml"], "", "no-such-file.yaml"),
-        (vec!["validate", "-f", "-"], "a: [1", "YAML"),
+        (vec!["validate", "-f", "-"], "a: [1", "standard input as YAML: line 1, column 4: unclosed bracket"),
+        (
+            vec!["apply", "-f", "-"],
+            "a: 1\na: 2",
+            "line 2, column 1: the key a occurs twice; remove one of them",
+        ),
         (vec!["validate", "-f", "-"], "", "holds no manifest"),
         (vec!["crds", "--kind", "Pod"], "", "unknown kind Pod; allowed are: "),
         (vec!["plan", "-f", "-"], "kind: List\nitems: []", "holds no manifest"),

@@ -1,5 +1,7 @@
 use serde_json::Value;
 
+use crate::yaml_fault;
+
 /// The applications of a `serveConfigV2`, as Ray Serve takes them over HTTP; null where it is blank.
 ///
 /// # Errors
@@ -12,9 +14,6 @@ pub fn applications(text: &str) -> Result<Value, String> {
     match serde_saphyr::from_str::<Value>(text) {
         Ok(config @ Value::Object(_)) => Ok(config),
         Ok(_) => Err("must be a YAML mapping with the list applications".to_owned()),
-        Err(error) => {
-            let error = error.to_string();
-            Err(format!("must be YAML: {}", error.lines().next().unwrap_or_default()))
-        }
+        Err(error) => Err(format!("must be YAML: {}", yaml_fault(&error))),
     }
 }
