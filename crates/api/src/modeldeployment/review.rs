@@ -152,6 +152,7 @@ fn worth_knowing(
             traffic.settle_seconds
         ));
     }
+    ports_are_declared(review, deployment);
     let probed = |container: &Value| container.get("readinessProbe").is_some();
     if !templates.iter().any(|(_, template)| containers(template).any(probed)) {
         review.warn(
@@ -159,6 +160,44 @@ fn worth_knowing(
              before the model is loaded",
         );
     }
+}
+
+/// A port that no container listens on leads nowhere. Containers need not declare their ports; where some do, a port that
+/// is not among them is likely a mistake.
+fn ports_are_declared(review: &mut Review<'_>, deployment: &ModelDeployment) {
+    let templates = serving_templates(deployment);
+    let declared: BTreeSet<i64> = templates.into_iter().flat_map(declared_ports).collect();
+    if declared.is_empty() {
+        return;
+    }
+    let list: Vec<String> = declared.iter().map(ToString::to_string).collect();
+    let ports = deployment.spec.traffic.ports.iter().enumerate();
+    for (index, port) in ports.filter(|(_, port)| !declared.contains(&i64::from(port.port))) {
+        review.warn(format!(
+            "spec.traffic.ports[{index}].port is {}: no container declares this port; declared are: {}",
+            port.port,
+            list.join(", ")
+        ));
+    }
+}
+
+/// The templates of the pods that get requests: the leaders.
+fn serving_templates(deployment: &ModelDeployment) -> Vec<&PodTemplate> {
+    let workload = &deployment.spec.workload;
+    let unit = workload.leader_worker.as_ref();
+    let leader = unit.map(|unit| unit.leader_template.as_ref().unwrap_or(&unit.worker_template));
+    let entries = workload.roles.iter().flat_map(|roles| &roles.roles).map(|role| &role.entry_template);
+    workload.pod.iter().chain(leader).chain(entries).collect()
+}
+
+/// The TCP ports that containers declare, those of sidecars among them.
+fn declared_ports(template: &PodTemplate) -> impl Iterator<Item = i64> {
+    let spec = &template.json()["spec"];
+    let sidecars = spec["initContainers"].as_array().into_iter().flatten();
+    let ports =
+        containers(template).chain(sidecars).flat_map(|it| it["ports"].as_array().into_iter().flatten());
+    let is_tcp = |port: &&Value| port["protocol"].as_str().is_none_or(|protocol| protocol == "TCP");
+    ports.filter(is_tcp).filter_map(|port| port["containerPort"].as_i64())
 }
 
 #[cfg(test)]
@@ -189,6 +228,32 @@ mod tests {
             assert!(warnings(&spec(&gateway, 3)).is_empty());
         }
         assert!(warnings(&spec(&json!({"className": "segue"}), 0)).is_empty());
+    }
+
+    #[test]
+    fn a_port_that_no_container_declares_is_a_warning_where_containers_declare_ports() {
+        let mut declared = spec(&json!({"className": "segue"}), 5);
+        let container = &mut declared["workload"]["pod"]["spec"]["containers"][0];
+        container["ports"] = json!([{"containerPort": 8080}, {"containerPort": 80, "protocol": "UDP"}]);
+        assert_eq!(
+            warnings(&declared),
+            ["spec.traffic.ports[0].port is 80: no container declares this port; declared are: 8080"]
+        );
+        let sidecar = json!([{"name": "proxy", "image": "p", "restartPolicy": "Always", "ports": [{"containerPort": 80}]}]);
+        declared["workload"]["pod"]["spec"]["initContainers"] = sidecar;
+        assert!(warnings(&declared).is_empty());
+        let unit = json!({
+            "size": 2,
+            "leaderTemplate": {"spec": {"containers": [
+                {"name": "a", "image": "b", "ports": [{"containerPort": 81}], "readinessProbe": {"httpGet": {"port": 80}}}]}},
+            "workerTemplate": {"spec": {"containers": [{"name": "a", "image": "b", "ports": [{"containerPort": 80}]}]}},
+        });
+        declared["workload"] = json!({"type": "LeaderWorker", "leaderWorker": unit});
+        let said = warnings(&declared);
+        assert!(
+            said.len() == 1 && said[0].ends_with("declared are: 81"),
+            "only leaders get requests: {said:?}"
+        );
     }
 
     #[test]
