@@ -123,6 +123,9 @@ pub struct Progress {
     /// Where the status says why the last update failed, for a kind that says so: a JSON pointer to an object with a
     /// `message`.
     pub failure: Option<&'static str>,
+    /// The condition that is true while the last update is taken back because it failed. One that failed and is not taken
+    /// back waits for a person.
+    pub going_back: Option<conditions::Type>,
     /// Where the status names the verb that ended the last rollout, for a kind that says so.
     pub verb: Option<&'static str>,
     /// The condition of an object that a person holds, for a kind that says so.
@@ -139,6 +142,7 @@ impl Progress {
         idle: Idle::NothingWaitedFor,
         wait: "/waitingFor",
         failure: None,
+        going_back: None,
         verb: None,
         paused: None,
         step: |_, _| None,

@@ -39,6 +39,7 @@ pub(crate) use self::{
 use crate::{
     Answer, labels, nodes,
     pipeline::{Controller, Executor, Found, History, Inputs, PodCheck},
+    request::verbs::RETRY,
     runtime::{Error, Event, Key, Requeue, Select, Watches, controllers_of},
     units::record::is_recreated,
 };
@@ -46,9 +47,6 @@ use crate::{
 /// The controller of sets.
 #[derive(Debug)]
 pub(crate) struct Sets;
-
-/// Makes groups again at once that wait because they failed.
-const RETRY: &str = "retry";
 
 impl Controller for Sets {
     type Object = LeaderWorkerSet;

@@ -7,12 +7,13 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use kube::ResourceExt;
 
 use super::{
-    RETRY, adopt, budgets, claims,
+    adopt, budgets, claims,
     revision::{self, Known},
 };
 use crate::{
     Protections, count, labels,
     pipeline::{Found, Inputs},
+    request::verbs::RETRY,
     revisions::UNKNOWN,
     runtime::{Error, Key},
     units::{

@@ -31,6 +31,7 @@ pub static SERVED: Served = Served {
         idle: Idle::NotBusy,
         wait: "/rollout/waitingFor",
         failure: Some("/rollout/failure"),
+        going_back: Some(conditions::ROLLBACK_IN_PROGRESS),
         verb: Some("/rollout/request/verb"),
         paused: Some(conditions::PAUSED),
         ..Progress::WAITS

@@ -112,7 +112,11 @@ fn message(rollout: &Rollout, decision: &Decision, current: Option<String>, targ
             format!("rolled back to {current}, which serves; apply another version, or `segue retry`")
         }
         (Direction::Forward, _) => {
-            format!("there is no version to go back to, and it is tried on: {}", sentence(reason))
+            let doing = sentence(reason);
+            format!(
+                "there is no version to go back to, so the controller keeps trying: {doing}; apply another version, or \
+                 `segue retry`"
+            )
         }
         (_, Action::SetPhase(_)) => format!("rolling back to {current}"),
         _ => format!("rolling back to {current}: {}", sentence(reason)),

@@ -8,6 +8,7 @@ use planner::{
 };
 
 use super::{observe::Observed, rollout};
+pub(super) use crate::request::verbs::{ABORT, PAUSE, PROMOTE, RESUME, RETRY};
 use crate::{
     count,
     request::{Request, identity_of},
@@ -23,12 +24,6 @@ pub(super) const VERBS: &[(&str, &str)] = &[
     (PAUSE, "the rollout is paused"),
     (RESUME, "the rollout continues"),
 ];
-
-const PROMOTE: &str = "promote";
-pub(super) const ABORT: &str = "abort";
-pub(super) const RETRY: &str = "retry";
-pub(super) const PAUSE: &str = "pause";
-const RESUME: &str = "resume";
 
 /// The longest text that is kept of a request.
 const LONGEST: usize = 253;
@@ -86,7 +81,10 @@ fn verb(observed: &Observed, seen: &handover::Observed, request: &Request) -> Op
             format!("the rollout of {name} is aborted"),
         ),
         RETRY if is_refused(observed) => Err(format!("retry changes nothing: {}", state(observed))),
-        RETRY if phase == Phase::Forward || seen.current == Some(observed.wanted.target) => {
+        RETRY
+            if phase == Phase::Forward && !has_failed(observed)
+                || seen.current == Some(observed.wanted.target) =>
+        {
             Err(format!("no rollout failed or was aborted: {}", state(observed)))
         }
         RETRY => {
@@ -115,6 +113,12 @@ fn is_carried_out(observed: &Observed, request: &Request) -> bool {
 fn is_over(observed: &Observed) -> bool {
     let rollout = rollout::written(&observed.deployment, &observed.version_template.hash);
     rollout.is_some_and(|it| it.outcome.is_some() && it.direction != Direction::Forward)
+}
+
+/// Whether the rollout has failed and goes on all the same: that of a first version, which has none to go back to.
+fn has_failed(observed: &Observed) -> bool {
+    let rollout = rollout::written(&observed.deployment, &observed.version_template.hash);
+    rollout.is_some_and(|rollout| rollout.failure.is_some())
 }
 
 fn is_refused(observed: &Observed) -> bool {

@@ -5,13 +5,8 @@ use super::{
     decide::{Action, Decision},
     observe::Observed,
 };
+pub(super) use crate::request::verbs::{ABORT, PAUSE, PROMOTE, RESUME, RETRY};
 use crate::wait;
-
-pub(super) const PROMOTE: &str = "promote";
-pub(super) const PAUSE: &str = "pause";
-pub(super) const RESUME: &str = "resume";
-pub(super) const ABORT: &str = "abort";
-pub(super) const RETRY: &str = "retry";
 
 /// The longest text that is kept of a request.
 pub(super) const LONGEST: usize = 253;

@@ -16,6 +16,20 @@ const LONGEST_ID: usize = 253;
 /// The annotation that answers.
 pub const RESPONSE: &str = "segue.dev/response";
 
+/// The verbs. Each kind carries out some of them.
+pub mod verbs {
+    /// Ends the pause of a rollout.
+    pub const PROMOTE: &str = "promote";
+    /// Takes a rollout back.
+    pub const ABORT: &str = "abort";
+    /// Tries what has failed, or was aborted, again.
+    pub const RETRY: &str = "retry";
+    /// Holds a rollout.
+    pub const PAUSE: &str = "pause";
+    /// Ends the hold.
+    pub const RESUME: &str = "resume";
+}
+
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

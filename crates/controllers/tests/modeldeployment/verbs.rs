@@ -138,3 +138,36 @@ async fn a_rollout_that_a_person_holds_moves_nothing_until_it_is_resumed() {
     assert!(done, "{what}");
     idle(&stage, "r2").await;
 }
+
+/// A first version has none to go back to. A retry clears its failure and gives it the whole deadline again.
+#[tokio::test(start_paused = true)]
+async fn a_first_version_that_failed_is_tried_again_and_a_healthy_one_is_not() {
+    let stage = Stage::start().await;
+    broken(&stage, "two");
+    let mut first = deployment("two", &json!({"type": "Rolling"}), false);
+    first["spec"]["rollback"] = json!({"progressDeadlineSeconds": 2});
+    first["spec"]["health"] = json!({"readyDeadlineSeconds": 1});
+    stage.apply(&first).await;
+    let failed = || {
+        stage.eventually("a failure", || async {
+            let status = stage.observed("ModelDeployment", "chat").await?;
+            (!status["rollout"]["failure"].is_null()).then_some(status)
+        })
+    };
+    let status = failed().await;
+    let message = status["message"].as_str().unwrap();
+    assert!(message.ends_with("apply another version, or `segue retry`"), "{message}");
+    let (done, what) = ask(&stage, json!({"id": "1", "verb": "retry"})).await;
+    assert!(done && what == "the rollout of r1 begins anew", "{what}");
+    stage
+        .eventually("another rollout", || async {
+            let again = stage.observed("ModelDeployment", "chat").await?;
+            (again["rollout"]["id"] != status["rollout"]["id"]).then_some(())
+        })
+        .await;
+    failed().await;
+    stage.kubelet.ready_if(|_| true);
+    idle(&stage, "r1").await;
+    let (done, why) = ask(&stage, json!({"id": "2", "verb": "retry"})).await;
+    assert!(!done && why.starts_with("no rollout failed or was aborted"), "{why}");
+}

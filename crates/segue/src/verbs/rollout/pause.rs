@@ -1,5 +1,8 @@
 use clap::Args as ClapArgs;
-use controllers::kind::{Revisioned, Served};
+use controllers::{
+    kind::{Revisioned, Served},
+    request::verbs,
+};
 use serde_json::{Value, json};
 
 use super::{About, PARTITION_BEFORE_PAUSE, Subject, kinds, request};
@@ -32,11 +35,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn pause(args: &Args) -> Result<Answer, Error> {
-    crate::verbs::run(change(args, "pause", held, "is paused"))
+    crate::verbs::run(change(args, verbs::PAUSE, held, "is paused"))
 }
 
 pub(crate) fn resume(args: &Args) -> Result<Answer, Error> {
-    crate::verbs::run(change(args, "resume", released, "is resumed"))
+    crate::verbs::run(change(args, verbs::RESUME, released, "is resumed"))
 }
 
 type Change = fn(&Value, &str) -> Result<Value, String>;

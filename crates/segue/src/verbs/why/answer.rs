@@ -1,6 +1,7 @@
 //! The answer of `segue why`, as JSON has it.
 
 use jiff::Timestamp;
+use planner::Code;
 use serde::Serialize;
 
 /// What `segue why` says of an object.
@@ -72,7 +73,8 @@ pub(super) struct Wait {
 impl Wait {
     /// Whether it is the pause of a strategy, or a preview: a person may end it.
     pub(super) fn ends_by_promotion(&self) -> bool {
-        matches!(self.reason.as_deref(), Some("Paused" | "Previewing"))
+        let reason = self.reason.as_deref();
+        [Code::Paused, Code::Previewing].iter().any(|code| reason == Some(code.as_str()))
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use controllers::{
     blocking,
     kind::{Idle, Served},
+    request::verbs,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -118,10 +119,15 @@ impl Observation {
         failure.is_some_and(|at| self.object["status"].pointer(at).is_some_and(Value::is_object))
     }
 
+    /// Whether an update that failed is being taken back. A first version that fails has nothing to go back to.
+    fn goes_back(&self) -> bool {
+        self.served.progress.going_back.is_none_or(|it| self.is_true(it))
+    }
+
     /// Whether a person aborted its last update, and no user has answered that.
     fn is_aborted(&self) -> bool {
         let verb = self.served.progress.verb.and_then(|at| self.object["status"].pointer(at));
-        verb.is_some_and(|verb| verb == "abort")
+        verb.is_some_and(|verb| verb == verbs::ABORT)
     }
 
     /// Whether an update is under way: the condition that tells so stands first.
@@ -152,7 +158,7 @@ impl Observation {
             State::NotAdopted
         } else if !self.is_observed(conditions) {
             State::NotSeen
-        } else if self.has_failed() && (self.is_held() || !self.is_moving()) {
+        } else if self.has_failed() && (self.is_held() || !self.is_moving() || !self.goes_back()) {
             State::Failed
         } else if self.is_aborted() && !self.is_moving() {
             State::Aborted
@@ -274,17 +280,17 @@ impl Observation {
             next.push(format!("segue get {title} -o yaml{within}"));
             next.push("segue apply -f FILE, with a version that works".to_owned());
             next.extend(self.verbs(
-                &["retry", "resume", "abort"],
+                &[verbs::RETRY, verbs::RESUME, verbs::ABORT],
                 state == State::Failed && self.is_held(),
                 verb,
             ));
         }
         if state == State::Paused {
-            let resume = self.is_held_back().then(|| verb("resume"));
-            next.extend(resume.into_iter().chain(self.verbs(&["resume", "abort"], true, verb)));
+            let resume = self.is_held_back().then(|| verb(verbs::RESUME));
+            next.extend(resume.into_iter().chain(self.verbs(&[verbs::RESUME, verbs::ABORT], true, verb)));
         }
         if state == State::Working && waits.iter().any(Wait::ends_by_promotion) {
-            next.extend(self.verbs(&["promote", "abort"], true, verb));
+            next.extend(self.verbs(&[verbs::PROMOTE, verbs::ABORT], true, verb));
         }
         if let Some(pod) = waits.iter().find_map(|wait| wait.pod.as_ref()) {
             next.push(format!("segue logs {pod}{within}"));

@@ -205,6 +205,7 @@ fn a_rollout_that_failed_is_told_until_it_is_answered() {
             {"type": "Degraded", "status": "True", "message": failed},
             {"type": "Progressing", "status": word},
             {"type": "Paused", "status": if phase == "Paused" { "True" } else { "False" }},
+            {"type": "RollbackInProgress", "status": if phase == "RollingBack" { "True" } else { "False" }},
         ]);
         let rollout = json!({"failure": failure});
         let status =
@@ -285,6 +286,27 @@ fn a_rollout_that_was_aborted_is_not_up_to_date() {
     let text = crate::verbs::why::print::text(&aborted);
     assert!(text.contains("has an aborted rollout\n\n  v6 was aborted\n"), "{text}");
     assert_eq!(why(json!({"verb": "promote"})).state, State::Idle);
+}
+
+/// A first version has none to go back to: it is tried on, and its status says that it moves.
+#[test]
+fn a_first_version_that_failed_has_failed_and_one_that_is_taken_back_is_changing() {
+    let why = |going_back: &str| {
+        let condition =
+            |ty: &str, status: &str| json!({"type": ty, "status": status, "message": "v1 failed"});
+        let status = json!({
+            "observedGeneration": 2, "message": "v1 failed",
+            "rollout": {"failure": {"message": "v1 failed"}, "waitingFor": {"subject": "waiting for replicas"}},
+            "conditions": [condition("Progressing", "True"), condition("RollbackInProgress", going_back)],
+        });
+        explain(&json!({"kind": "ModelDeployment", "status": status}), json!([]), json!([]))
+    };
+    let failed = why("False");
+    assert_eq!(failed.state, State::Failed);
+    assert!(failed.next.contains(&"segue retry thing/x -n n".to_owned()), "{:?}", failed.next);
+    let text = crate::verbs::why::print::text(&failed);
+    assert!(text.contains("has a failed rollout\n\n  v1 failed\n"), "{text}");
+    assert_eq!(why("True").state, State::Working);
 }
 
 #[test]
