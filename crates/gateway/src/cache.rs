@@ -15,10 +15,11 @@ pub enum Kind {
     Service,
     EndpointSlice,
     Namespace,
+    Secret,
 }
 
 impl Kind {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::GatewayClass,
         Self::Gateway,
         Self::HttpRoute,
@@ -27,6 +28,7 @@ impl Kind {
         Self::Service,
         Self::EndpointSlice,
         Self::Namespace,
+        Self::Secret,
     ];
 
     pub fn gvk(self) -> GroupVersionKind {
@@ -40,6 +42,7 @@ impl Kind {
             Self::Service => ("", "v1", "Service"),
             Self::EndpointSlice => ("discovery.k8s.io", "v1", "EndpointSlice"),
             Self::Namespace => ("", "v1", "Namespace"),
+            Self::Secret => ("", "v1", "Secret"),
         };
         GroupVersionKind::gvk(group, version, kind)
     }

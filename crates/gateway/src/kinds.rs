@@ -19,6 +19,14 @@ pub struct GatewaySpec {
     pub gateway_class_name: String,
     pub listeners: Vec<ListenerSpec>,
     pub addresses: Vec<AddressSpec>,
+    pub tls: GatewayTls,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct GatewayTls {
+    /// How clients show who they are.
+    pub frontend: Option<serde_json::Value>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -36,6 +44,14 @@ pub struct ListenerSpec {
     pub port: u16,
     pub protocol: String,
     pub allowed_routes: AllowedRoutes,
+    pub tls: ListenerTls,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ListenerTls {
+    pub mode: Option<String>,
+    pub certificate_refs: Vec<BackendRef>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

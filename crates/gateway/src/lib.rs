@@ -26,6 +26,7 @@ mod run;
 mod settings;
 mod status;
 mod tcp;
+mod tls;
 pub mod weights;
 
 pub use crate::{

@@ -6,12 +6,15 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::ServerConfig;
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::watch,
     task::{JoinHandle, JoinSet},
     time::{Duration, sleep, timeout},
 };
+use tokio_rustls::TlsAcceptor;
 
 use crate::{
     proxy::{Frontend, Proxy},
@@ -24,7 +27,11 @@ use crate::{
 /// How many streams of one HTTP/2 connection of a client may be open at once.
 const STREAMS: u32 = 1_024;
 
-/// The protocol of a listening socket.
+/// How long a client may take to agree on TLS.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// The protocol of a listening socket. Whether HTTP is in TLS is up to the table of the moment.
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protocol {
     Http,
@@ -162,8 +169,12 @@ async fn serve(
         };
         let (router, settings, until) = (Arc::clone(&router), Arc::clone(&settings), until.clone());
         connections.spawn(async move {
+            drop(stream.set_nodelay(true));
             let (frontend, http2) = match protocol {
                 Protocol::Http => {
+                    if let Some(tls) = router.tls(asked) {
+                        return serve_tls(stream, client, tls, (router, settings, asked), until).await;
+                    }
                     let mut stopped = until.clone();
                     let speaks = tokio::select! {
                         _ = stopped.wait_for(|stopped| *stopped) => return,
@@ -177,7 +188,7 @@ async fn serve(
                     Entered::Refused => return,
                 },
             };
-            let proxy = Proxy { router, settings, frontend };
+            let proxy = Proxy { router, settings, frontend, server_name: None };
             if http2 {
                 serve_streams(stream, client, proxy, until).await;
             } else {
@@ -190,14 +201,38 @@ async fn serve(
     drop(timeout(settings.drain, async { while connections.join_next().await.is_some() {} }).await);
 }
 
+/// Serves one connection of TLS. Its listener may get other certificates meanwhile: those are for new connections.
+async fn serve_tls(
+    stream: TcpStream,
+    client: SocketAddr,
+    tls: Arc<ServerConfig>,
+    (router, settings, asked): (Arc<Router>, Arc<Settings>, SocketAddr),
+    until: watch::Receiver<bool>,
+) {
+    let mut stopped = until.clone();
+    let shaken = tokio::select! {
+        _ = stopped.wait_for(|stopped| *stopped) => return,
+        shaken = timeout(HANDSHAKE, TlsAcceptor::from(tls).accept(stream)) => shaken,
+    };
+    let Ok(Ok(stream)) = shaken else { return };
+    let session = stream.get_ref().1;
+    let server_name = Some(session.server_name().unwrap_or_default().into());
+    let http2 = session.alpn_protocol() == Some(b"h2");
+    let proxy = Proxy { router, settings, frontend: Frontend::Gateway(asked), server_name };
+    if http2 {
+        serve_streams(stream, client, proxy, until).await;
+    } else {
+        serve_connection(stream, client, proxy, until).await;
+    }
+}
+
 /// Serves one connection of a client until it ends; after a stop, until the request in flight ends.
 async fn serve_connection(
-    stream: TcpStream,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     client: SocketAddr,
     proxy: Proxy,
     mut stopped: watch::Receiver<bool>,
 ) {
-    drop(stream.set_nodelay(true));
     let service = service_fn(move |request| proxy.clone().answer(client, request));
     let mut server = http1::Builder::new();
     // None: it would also close a connection that waits for its next request, and that request might be on its way.
@@ -214,12 +249,11 @@ async fn serve_connection(
 
 /// Serves one connection of HTTP/2 until it ends; after a stop, until its streams have ended.
 async fn serve_streams(
-    stream: TcpStream,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
     client: SocketAddr,
     proxy: Proxy,
     mut stopped: watch::Receiver<bool>,
 ) {
-    drop(stream.set_nodelay(true));
     let service = service_fn(move |request| proxy.clone().answer(client, request));
     let mut server = http2::Builder::new(TokioExecutor::new());
     server.max_concurrent_streams(STREAMS);

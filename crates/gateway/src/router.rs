@@ -14,6 +14,7 @@ use std::{
 };
 
 use http::StatusCode;
+use rustls::ServerConfig;
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
@@ -22,6 +23,7 @@ use crate::{
     histogram::Timers,
     pool::{Connection, Pool},
     routes::{Config, Head, Rule, ServicePort},
+    tls::Tls,
     weights::Shares,
 };
 
@@ -165,6 +167,7 @@ struct Table {
     config: Config,
     rules: Vec<RuleState>,
     services: BTreeMap<ServicePort, Arc<Service>>,
+    tls: BTreeMap<SocketAddr, Tls>,
     /// Those in service, and those that still have something in flight.
     endpoints: BTreeMap<SocketAddr, Arc<Endpoint>>,
     /// By route and place of the rule: what goes on over swaps.
@@ -250,6 +253,8 @@ pub struct Chosen {
 pub enum NotRouted {
     /// No rule matches.
     NoRule,
+    /// The client was shown the certificate of another listener.
+    Misdirected,
     /// The rule answers itself.
     Redirect(Arc<Rule>),
     Failed(Cause),
@@ -265,14 +270,21 @@ impl Router {
     }
 
     /// Chooses the rule, the Service by weight, and the endpoint of a request.
-    pub fn choose(&self, frontend: SocketAddr, head: &Head<'_>) -> Result<Chosen, NotRouted> {
+    pub fn choose(
+        &self,
+        frontend: SocketAddr,
+        head: &Head<'_>,
+        server_name: Option<&str>,
+    ) -> Result<Chosen, NotRouted> {
         self.read(|table| {
-            let Some(state) = table
-                .config
-                .frontends
-                .get(&frontend)
-                .and_then(|frontend| table.rules.get(frontend.find(head)?))
-            else {
+            let frontend = table.config.frontends.get(&frontend);
+            if let (Some(frontend), Some(name)) = (frontend, server_name)
+                && frontend.is_misdirected(head, name)
+            {
+                return Err(NotRouted::Misdirected);
+            }
+            let state = frontend.and_then(|frontend| table.rules.get(frontend.find(head)?));
+            let Some(state) = state else {
                 self.unrouted.fetch_add(1, Relaxed);
                 return Err(NotRouted::NoRule);
             };
@@ -307,6 +319,11 @@ impl Router {
             }
             Ok(Chosen { by: Some((Arc::clone(&state.rule), backend)), in_flight, mirrored })
         })
+    }
+
+    /// How TLS is served at the address of a listener; none where it is not.
+    pub fn tls(&self, frontend: SocketAddr) -> Option<Arc<ServerConfig>> {
+        self.read(|table| table.tls.get(&frontend).map(|tls| Arc::clone(&tls.config)))
     }
 
     /// Whether the port of the Service at this cluster address says that it speaks HTTP/2.
@@ -490,6 +507,11 @@ fn successor(old: Table, config: Config, shares: Vec<Shares>, changes: &Changes)
         let rule = Arc::new(rule.clone());
         next.rules.push(RuleState { rule, services, mirrors, shares, turn, counters });
     }
+    next.tls = config
+        .frontends
+        .iter()
+        .filter_map(|(address, frontend)| Some((*address, Tls::of(frontend, old.tls.get(address))?)))
+        .collect();
     next.config = config;
     next
 }

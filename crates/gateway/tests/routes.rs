@@ -377,7 +377,7 @@ fn a_listener_lets_in_the_namespaces_that_its_selector_matches() {
 #[test]
 fn what_is_not_ours_is_left_alone_and_what_we_cannot_do_is_refused() {
     let mut cache = cache(&json!([
-        http("http", ""), {"name": "tls", "port": 8443, "protocol": "HTTPS"},
+        http("http", ""), {"name": "tls", "port": 8443, "protocol": "TLS"},
     ]));
     put(
         &mut cache,
@@ -397,6 +397,93 @@ fn what_is_not_ours_is_left_alone_and_what_we_cannot_do_is_refused() {
     assert!(statuses.grpc_routes[&Name::new("here", "grpc")].parents[0].accepted.holds);
     let tls = &statuses.gateways[&Name::new("here", "front")].listeners[1];
     assert_eq!((tls.accepted.reason, tls.frontend), ("UnsupportedProtocol", None));
+}
+
+/// A Secret with these, of the type for TLS.
+fn certificate(certificate: &str, key: &str) -> Value {
+    let encoded = |text: &str| serde_json::to_value(k8s_openapi::ByteString(text.into())).unwrap();
+    json!({"type": "kubernetes.io/tls", "data": {"tls.crt": encoded(certificate), "tls.key": encoded(key)}})
+}
+
+#[test]
+fn an_https_listener_is_served_with_the_certificates_that_its_references_lead_to() {
+    let make = || rcgen::generate_simple_self_signed(["a.dev".to_owned()]).unwrap();
+    let (one, two) = (make(), make());
+    let (chain, key) = (one.cert.pem(), one.signing_key.serialize_pem());
+    let good = certificate(&chain, &key);
+    let mut opaque = good.clone();
+    opaque["type"] = json!("Opaque");
+    let secrets = [
+        ("good", good.clone()),
+        ("opaque", opaque),
+        ("empty", json!({"type": "kubernetes.io/tls"})),
+        ("garbled", certificate("garbled", &key)),
+        ("keyless", certificate(&chain, "garbled")),
+        ("mixed", certificate(&chain, &two.signing_key.serialize_pem())),
+    ];
+    let wrong = "InvalidCertificateRef";
+    let table = [
+        (json!([{"name": "good"}]), true, "ResolvedRefs", "every reference is valid"),
+        (json!([{"name": "opaque"}]), false, wrong, "its type is \"Opaque\" and not kubernetes.io/tls"),
+        (json!([{"name": "empty"}]), false, wrong, "it has no tls.crt"),
+        (json!([{"name": "garbled"}]), false, wrong, "tls.crt is not a certificate"),
+        (json!([{"name": "keyless"}]), false, wrong, "tls.key is not a private key"),
+        (json!([{"name": "mixed"}]), false, wrong, "do not go together"),
+        (json!([{"name": "missing"}]), false, wrong, "there is no Secret here/missing"),
+        (json!([{"name": "good", "kind": "ConfigMap"}]), false, wrong, "not in a ConfigMap"),
+        (json!([]), false, wrong, "needs a certificate"),
+        (
+            json!([{"name": "good", "namespace": "there"}]),
+            false,
+            "RefNotPermitted",
+            "no ReferenceGrant in there",
+        ),
+        (json!([{"name": "good", "namespace": "granted"}]), true, "ResolvedRefs", ""),
+        // What leads somewhere is served.
+        (json!([{"name": "missing"}, {"name": "good"}]), true, wrong, "there is no Secret here/missing"),
+    ];
+    for (references, is_served, reason, says) in table {
+        let tls = json!({"certificateRefs": references});
+        let mut cache = cache(&json!([{"name": "tls", "port": 8443, "protocol": "HTTPS", "tls": tls}]));
+        for (name, secret) in &secrets {
+            put(&mut cache, Kind::Secret, "here", name, secret.clone());
+        }
+        put(&mut cache, Kind::Secret, "there", "good", good.clone());
+        put(&mut cache, Kind::Secret, "granted", "good", good.clone());
+        let from = json!({"group": "gateway.networking.k8s.io", "kind": "Gateway", "namespace": "here"});
+        let grant = json!({"spec": {"from": [from], "to": [{"group": "", "kind": "Secret"}]}});
+        put(&mut cache, Kind::ReferenceGrant, "granted", "grant", grant);
+        // Of Services only.
+        let grant = json!({"spec": {"from": [from], "to": [{"group": "", "kind": "Service"}]}});
+        put(&mut cache, Kind::ReferenceGrant, "there", "grant", grant);
+        let compiled = compile(&cache, &Settings::default());
+        let listener = &compiled.statuses.gateways[&Name::new("here", "front")].listeners[0];
+        let served = (listener.accepted.holds, listener.frontend.is_some());
+        assert_eq!((served, listener.resolved.reason), ((true, is_served), reason), "{references}");
+        assert!(listener.resolved.message.contains(says), "{}", listener.resolved.message);
+        assert_eq!(compiled.config.frontends.len(), usize::from(is_served));
+    }
+}
+
+#[test]
+fn a_port_has_one_protocol_and_no_client_is_asked_for_a_certificate() {
+    let https = json!({"name": "tls", "port": 8080, "protocol": "HTTPS", "tls": {"certificateRefs": [{"name": "x"}]}});
+    let cache = cache(&json!([http("http", ""), https]));
+    let compiled = compile(&cache, &Settings::default());
+    let listeners = &compiled.statuses.gateways[&Name::new("here", "front")].listeners;
+    assert_eq!(
+        (listeners[0].accepted.reason, listeners[1].accepted.reason, listeners[1].frontend),
+        ("Accepted", "PortUnavailable", None)
+    );
+    let mut cache = Cache::default();
+    let class = json!({"spec": {"controllerName": "segue.dev/gateway"}});
+    put(&mut cache, Kind::GatewayClass, "", "segue", class);
+    let frontend = json!({"default": {"validation": {"caCertificateRefs": []}}});
+    let spec = json!({"gatewayClassName": "segue", "listeners": [https], "tls": {"frontend": frontend}});
+    put(&mut cache, Kind::Gateway, "here", "front", json!({"spec": spec}));
+    let compiled = compile(&cache, &Settings::default());
+    let listener = &compiled.statuses.gateways[&Name::new("here", "front")].listeners[0];
+    assert_eq!((listener.accepted.reason, listener.frontend), ("UnsupportedValue", None));
 }
 
 #[test]

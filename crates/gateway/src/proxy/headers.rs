@@ -83,11 +83,11 @@ pub fn set_version<B>(request: &mut Request<B>, http2: bool) {
 }
 
 /// Says for whom the request was forwarded.
-pub fn forwarded(headers: &mut HeaderMap, client: SocketAddr) {
+pub fn forwarded(headers: &mut HeaderMap, client: SocketAddr, scheme: &'static str) {
     if let Ok(value) = HeaderValue::from_str(&forwarded_for(headers, client)) {
         headers.insert(FORWARDED_FOR, value);
     }
-    headers.insert(FORWARDED_PROTO, HeaderValue::from_static("http"));
+    headers.insert(FORWARDED_PROTO, HeaderValue::from_static(scheme));
     if let (Some(host), Entry::Vacant(unset)) =
         (headers.get(header::HOST).cloned(), headers.entry(FORWARDED_HOST))
     {
@@ -160,7 +160,7 @@ mod tests {
             .body(())
             .unwrap();
         to_server(&mut request, false);
-        forwarded(request.headers_mut(), "127.0.0.9:1".parse().unwrap());
+        forwarded(request.headers_mut(), "127.0.0.9:1".parse().unwrap(), "http");
         assert_eq!(request.uri(), "/path?q=1");
         let mut left: Vec<_> = request.headers().keys().map(HeaderName::as_str).collect();
         left.sort_unstable();

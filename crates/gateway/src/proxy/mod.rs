@@ -48,6 +48,8 @@ pub struct Proxy {
     pub router: Arc<Router>,
     pub settings: Arc<Settings>,
     pub frontend: Frontend,
+    /// The host that the client named to TLS, or nothing; none without TLS.
+    pub server_name: Option<Arc<str>>,
 }
 
 impl Proxy {
@@ -60,7 +62,10 @@ impl Proxy {
         let Chosen { by, in_flight, mirrored } = match self.choose(&request) {
             Ok(chosen) => chosen,
             Err(NotRouted::NoRule) => return Ok(gateway_response(StatusCode::NOT_FOUND, "no-route")),
-            Err(NotRouted::Redirect(rule)) => return Ok(redirect(&rule, &request, self.frontend)),
+            Err(NotRouted::Misdirected) => {
+                return Ok(gateway_response(StatusCode::MISDIRECTED_REQUEST, "misdirected"));
+            }
+            Err(NotRouted::Redirect(rule)) => return Ok(self.redirect(&rule, &request)),
             Err(NotRouted::Failed(cause)) => return Ok(failure(cause)),
         };
         let rule = by.as_ref().map(|(rule, _)| rule.as_ref());
@@ -70,7 +75,7 @@ impl Proxy {
         let upgrade = upgrades.then(|| hyper::upgrade::on(&mut request));
         headers::to_server(&mut request, upgrade.is_some());
         if let Some(rule) = rule {
-            headers::forwarded(request.headers_mut(), client);
+            headers::forwarded(request.headers_mut(), client, self.scheme());
             headers::change(request.headers_mut(), &rule.request_headers);
             if let Some(rewrite) = &rule.rewrite {
                 headers::rewrite(&mut request, rewrite);
@@ -98,7 +103,9 @@ impl Proxy {
 
     fn choose(&self, request: &Request<Incoming>) -> Result<Chosen, NotRouted> {
         match self.frontend {
-            Frontend::Gateway(listener) => self.router.choose(listener, &Head::of(request)),
+            Frontend::Gateway(listener) => {
+                self.router.choose(listener, &Head::of(request), self.server_name.as_deref())
+            }
             Frontend::Service(service) => {
                 let in_flight = self.router.choose_in_service(service, Flow::Request);
                 let mut in_flight = in_flight.ok_or(NotRouted::Failed(Cause::NoEndpoint))?;
@@ -107,6 +114,24 @@ impl Proxy {
                 Ok(Chosen { by: None, in_flight, mirrored: Vec::new() })
             }
         }
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.server_name.is_some() { "https" } else { "http" }
+    }
+
+    fn redirect(&self, rule: &Rule, request: &Request<Incoming>) -> Response<Body> {
+        let mut response = Response::new(empty());
+        if let (Some(redirect), Frontend::Gateway(listener)) = (&rule.redirect, self.frontend) {
+            let host = Head::of(request).host();
+            let location = redirect.location(self.scheme(), &host, listener.port(), request.uri());
+            *response.status_mut() = StatusCode::from_u16(redirect.status).unwrap_or(StatusCode::FOUND);
+            if let Ok(location) = HeaderValue::from_str(&location) {
+                response.headers_mut().insert(header::LOCATION, location);
+            }
+        }
+        headers::change(response.headers_mut(), &rule.response_headers);
+        response
     }
 
     /// Sends a copy of a request, and reads the answer for its counts alone.
@@ -279,19 +304,6 @@ async fn tunnel(client: OnUpgrade, server: OnUpgrade, in_flight: InFlight) {
             });
         }
     }
-}
-
-fn redirect(rule: &Rule, request: &Request<Incoming>, frontend: Frontend) -> Response<Body> {
-    let mut response = Response::new(empty());
-    if let (Some(redirect), Frontend::Gateway(listener)) = (&rule.redirect, frontend) {
-        let location = redirect.location(&Head::of(request).host(), listener.port(), request.uri());
-        *response.status_mut() = StatusCode::from_u16(redirect.status).unwrap_or(StatusCode::FOUND);
-        if let Ok(location) = HeaderValue::from_str(&location) {
-            response.headers_mut().insert(header::LOCATION, location);
-        }
-    }
-    headers::change(response.headers_mut(), &rule.response_headers);
-    response
 }
 
 fn failure(cause: Cause) -> Response<Body> {

@@ -9,6 +9,7 @@ use kube::{
 use super::{
     conditions::{Condition, ListenerStatus},
     hosts::Host,
+    tls::{self, Certificate},
 };
 use crate::{
     cache::{Cache, Kind, Name, spec},
@@ -27,54 +28,96 @@ pub struct OwnGateway {
     pub address: Result<Ipv4Addr, String>,
     /// One for each listener, in their order.
     pub listeners: Vec<ListenerStatus>,
+    /// Those of each listener, in their order.
+    pub certificates: Vec<Vec<Certificate>>,
 }
 
 impl OwnGateway {
-    pub fn new(name: &Name, object: &DynamicObject, address: Result<Ipv4Addr, String>) -> Self {
+    pub fn new(
+        name: &Name,
+        object: &DynamicObject,
+        address: Result<Ipv4Addr, String>,
+        cache: &Cache,
+    ) -> Self {
         let spec: GatewaySpec = spec(object);
-        let listeners = spec.listeners.iter().map(|listener| listener_status(listener, &address)).collect();
-        Self { name: name.clone(), generation: crate::cache::generation(object), spec, address, listeners }
+        let (mut listeners, mut certificates) = (Vec::new(), Vec::new());
+        for (place, listener) in spec.listeners.iter().enumerate() {
+            let (own, resolved) = match listener.protocol.as_str() {
+                "HTTPS" => tls::certificates(name, listener, cache),
+                _ => (Vec::new(), Condition::yes("ResolvedRefs", "ResolvedRefs", "every reference is valid")),
+            };
+            let accepted = accepted(&spec, place);
+            let is_served = accepted.holds && (listener.protocol == "HTTP" || !own.is_empty());
+            let frontend = address.as_ref().ok().filter(|_| is_served);
+            let frontend = frontend.map(|ip| SocketAddr::new((*ip).into(), listener.port));
+            listeners.push(listener_status(listener, frontend, accepted, resolved));
+            certificates.push(own);
+        }
+        let generation = crate::cache::generation(object);
+        Self { name: name.clone(), generation, spec, address, listeners, certificates }
     }
 }
 
-fn listener_status(listener: &ListenerSpec, address: &Result<Ipv4Addr, String>) -> ListenerStatus {
+/// Whether the listener of this place can be served.
+fn accepted(gateway: &GatewaySpec, place: usize) -> Condition {
+    let listener = &gateway.listeners[place];
+    let no = |reason, message: String| Condition::no("Accepted", reason, message);
+    let mode = listener.tls.mode.as_deref().unwrap_or("Terminate");
+    let before = gateway.listeners[..place].iter().find(|before| before.port == listener.port);
+    match listener.protocol.as_str() {
+        "HTTP" | "HTTPS" => {}
+        other => {
+            let message = format!("{other} is not supported: listeners are HTTP or HTTPS");
+            return no("UnsupportedProtocol", message);
+        }
+    }
+    if let Some(before) = before.filter(|before| before.protocol != listener.protocol) {
+        let message =
+            format!("port {} has the listener {} of {}", listener.port, before.name, before.protocol);
+        return no("PortUnavailable", message);
+    }
+    if listener.protocol == "HTTPS" && mode != "Terminate" {
+        return no("UnsupportedValue", format!("the TLS mode {mode} is not supported: Terminate is"));
+    }
+    if listener.protocol == "HTTPS" && gateway.tls.frontend.is_some() {
+        let message = "certificates of clients (spec.tls.frontend) are not supported".to_owned();
+        return no("UnsupportedValue", message);
+    }
+    Condition::yes("Accepted", "Accepted", "this listener is served")
+}
+
+fn listener_status(
+    listener: &ListenerSpec,
+    frontend: Option<SocketAddr>,
+    accepted: Condition,
+    resolved: Condition,
+) -> ListenerStatus {
     let kinds = &listener.allowed_routes.kinds;
     let known = |kind: &crate::kinds::RouteKind| {
         let group = kind.group.as_deref().is_none_or(|group| group == GROUP);
         ROUTES.into_iter().find(|known| group && kind.kind == *known)
     };
-    let http = listener.protocol == "HTTP";
-    let accepted = if http {
-        Condition::yes("Accepted", "Accepted", "this listener is served")
-    } else {
-        let message = format!("{} is not supported: listeners are HTTP", listener.protocol);
-        Condition::no("Accepted", "UnsupportedProtocol", message)
-    };
     let resolved = match kinds.iter().find(|kind| known(kind).is_none()) {
-        Some(kind) => {
+        Some(kind) if resolved.holds => {
             let message = format!(
                 "routes of kind {} are not supported: routes are HTTPRoutes and GRPCRoutes",
                 kind.kind
             );
             Condition::no("ResolvedRefs", "InvalidRouteKinds", message)
         }
-        None => Condition::yes("ResolvedRefs", "ResolvedRefs", "every reference is valid"),
+        _ => resolved,
     };
     ListenerStatus {
         name: listener.name.clone(),
-        frontend: address
-            .as_ref()
-            .ok()
-            .filter(|_| http)
-            .map(|ip| SocketAddr::new((*ip).into(), listener.port)),
+        frontend,
         attached: 0,
-        accepted,
-        resolved,
         kinds: match kinds.is_empty() {
-            _ if !http => Vec::new(),
+            _ if !accepted.holds => Vec::new(),
             true => ROUTES.to_vec(),
             false => kinds.iter().filter_map(known).collect(),
         },
+        accepted,
+        resolved,
     }
 }
 

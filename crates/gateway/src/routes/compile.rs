@@ -41,15 +41,16 @@ pub fn compile(cache: &Cache, settings: &Settings) -> Compiled {
         ..Config::default()
     };
     for gateway in gateways.values() {
-        for (listener, status) in gateway.spec.listeners.iter().zip(&gateway.listeners) {
+        for ((listener, status), certificates) in
+            gateway.spec.listeners.iter().zip(&gateway.listeners).zip(&gateway.certificates)
+        {
             if let Some(frontend) = status.frontend {
                 let host = Host::parse(listener.hostname.as_deref());
-                config
-                    .frontends
-                    .entry(frontend)
-                    .or_default()
-                    .listeners
-                    .push(Listener { host, entries: vec![] });
+                config.frontends.entry(frontend).or_default().listeners.push(Listener {
+                    host,
+                    certificates: certificates.clone(),
+                    entries: vec![],
+                });
             }
         }
     }
@@ -90,7 +91,7 @@ fn ours(cache: &Cache, classes: &BTreeMap<Name, i64>, settings: &Settings) -> BT
         .into_iter()
         .filter_map(|(name, object)| {
             let address = addresses.remove(name)?;
-            Some((name.clone(), OwnGateway::new(name, object, address)))
+            Some((name.clone(), OwnGateway::new(name, object, address, cache)))
         })
         .collect()
 }

@@ -4,7 +4,7 @@ use std::{borrow::Cow, cmp::Reverse};
 use http::{HeaderMap, HeaderName, Method, Uri};
 use regex::{Regex, RegexBuilder};
 
-use super::hosts::Host;
+use super::{hosts::Host, tls::Certificate};
 
 /// What of a request decides its rule.
 #[derive(Debug, Clone, Copy)]
@@ -159,6 +159,8 @@ pub struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listener {
     pub host: Host,
+    /// Those of HTTPS; none for HTTP.
+    pub certificates: Vec<Certificate>,
     pub entries: Vec<Entry>,
 }
 
@@ -184,11 +186,25 @@ impl Frontend {
         }
     }
 
+    fn listener(&self, host: &str) -> Option<&Listener> {
+        self.listeners.iter().find(|listener| listener.host.matches(host))
+    }
+
+    /// Whether a request is for another listener than the one whose certificate the client was shown: clients send
+    /// requests for every host of a certificate over one connection.
+    pub fn is_misdirected(&self, head: &Head<'_>, server_name: &str) -> bool {
+        let same = |one: &Listener, two: &Listener| std::ptr::eq(one, two);
+        match (self.listener(server_name), self.listener(&head.host())) {
+            (Some(shown), Some(asked)) => !same(shown, asked),
+            _ => false,
+        }
+    }
+
     /// The rule that answers. A listener is alone with its hosts: what the most specific one does not answer, no
     /// other does.
     pub fn find(&self, head: &Head<'_>) -> Option<usize> {
         let host = head.host();
-        let listener = self.listeners.iter().find(|listener| listener.host.matches(&host))?;
+        let listener = self.listener(&host)?;
         let mut entries = listener.entries.iter();
         entries
             .find(|entry| entry.host.matches(&host) && entry.matching.matches(head))

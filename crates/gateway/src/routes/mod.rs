@@ -9,6 +9,7 @@ mod hosts;
 mod matching;
 mod rewrite;
 mod rules;
+mod tls;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,6 +23,7 @@ pub use self::{
     hosts::Host,
     matching::{Entry, Frontend, Head, Listener, Match, PathMatch, Pattern, ValueMatch},
     rewrite::{PathChange, Redirect, Rewrite},
+    tls::Certificate,
 };
 use crate::{
     cache::{Kind, Name},

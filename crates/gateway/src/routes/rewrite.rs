@@ -50,9 +50,10 @@ pub struct Redirect {
 }
 
 impl Redirect {
-    /// Where the client is sent. `host` is that of the request, without a port, and `listener` the port of the listener.
-    pub fn location(&self, host: &str, listener: u16, uri: &Uri) -> String {
-        let scheme = self.scheme.as_deref().unwrap_or("http");
+    /// Where the client is sent. `scheme` and `host`, without a port, are those of the request, and `listener` is the port
+    /// of the listener.
+    pub fn location(&self, scheme: &str, host: &str, listener: u16, uri: &Uri) -> String {
+        let scheme = self.scheme.as_deref().unwrap_or(scheme);
         let usual = if scheme == "https" { 443 } else { 80 };
         let port = self.port.unwrap_or_else(|| if self.scheme.is_some() { usual } else { listener });
         let port = if port == usual { String::new() } else { format!(":{port}") };
@@ -98,9 +99,10 @@ mod tests {
         let uri: Uri = "/a?b=1".parse().unwrap();
         let https = Redirect { scheme: Some("https".to_owned()), ..plain.clone() };
         let other = Redirect { host: Some("other".to_owned()), port: Some(9000), ..https.clone() };
-        assert_eq!(plain.location("host", 80, &uri), "http://host/a?b=1");
-        assert_eq!(plain.location("host", 8080, &uri), "http://host:8080/a?b=1");
-        assert_eq!(https.location("host", 8080, &uri), "https://host/a?b=1");
-        assert_eq!(other.location("host", 8080, &uri), "https://other:9000/a?b=1");
+        assert_eq!(plain.location("http", "host", 80, &uri), "http://host/a?b=1");
+        assert_eq!(plain.location("http", "host", 8080, &uri), "http://host:8080/a?b=1");
+        assert_eq!(https.location("http", "host", 8080, &uri), "https://host/a?b=1");
+        assert_eq!(plain.location("https", "host", 443, &uri), "https://host/a?b=1");
+        assert_eq!(other.location("http", "host", 8080, &uri), "https://other:9000/a?b=1");
     }
 }

@@ -182,7 +182,7 @@ fn resolve(kind: Kind, route: &Name, backend: &BackendRef, cache: &Cache) -> Res
         return no("InvalidKind", format!("{}: backends are Services, not {target}", backend.name));
     }
     let service = Name::new(backend.namespace.as_deref().unwrap_or(&route.namespace), &backend.name);
-    if service.namespace != route.namespace && !granted(kind, route, &service, cache) {
+    if service.namespace != route.namespace && !granted(kind, route, Kind::Service, &service, cache) {
         return no("RefNotPermitted", format!("no ReferenceGrant in {} allows {service}", service.namespace));
     }
     let Some(object) = cache.get(Kind::Service, &service) else {
@@ -199,20 +199,21 @@ fn resolve(kind: Kind, route: &Name, backend: &BackendRef, cache: &Cache) -> Res
     }
 }
 
-fn granted(kind: Kind, route: &Name, service: &Name, cache: &Cache) -> bool {
-    let grants =
-        cache.all(Kind::ReferenceGrant).iter().filter(|(name, _)| name.namespace == service.namespace);
+/// Whether an object may refer to one of another namespace.
+pub fn granted(kind: Kind, from: &Name, target: Kind, to: &Name, cache: &Cache) -> bool {
+    let grants = cache.all(Kind::ReferenceGrant).iter().filter(|(name, _)| name.namespace == to.namespace);
     grants.map(|(_, grant)| spec::<GrantSpec>(grant)).any(|grant| {
         let gvk = kind.gvk();
-        let from = grant.from.iter().any(|from| {
-            from.group == gvk.group && from.kind == gvk.kind && from.namespace == route.namespace
+        let is_from = grant
+            .from
+            .iter()
+            .any(|it| it.group == gvk.group && it.kind == gvk.kind && it.namespace == from.namespace);
+        let is_to = grant.to.iter().any(|it| {
+            it.group.is_empty()
+                && it.kind == target.gvk().kind
+                && it.name.as_ref().is_none_or(|name| *name == to.name)
         });
-        let to = grant.to.iter().any(|to| {
-            to.group.is_empty()
-                && to.kind == "Service"
-                && to.name.as_ref().is_none_or(|name| *name == service.name)
-        });
-        from && to
+        is_from && is_to
     })
 }
 

@@ -17,6 +17,7 @@ use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{client, server, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::Semaphore,
     task::{JoinHandle, JoinSet},
@@ -95,20 +96,27 @@ fn answer<B>(shared: &Arc<Shared>, request: &Request<B>) -> Response<UnsyncBoxBo
 
 /// One connection, on which every call is a stream.
 #[derive(Clone)]
-pub struct Caller(client::conn::http2::SendRequest<Full<Bytes>>);
+pub struct Caller(client::conn::http2::SendRequest<Full<Bytes>>, &'static str);
 
 impl Caller {
     pub async fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).await.unwrap();
+        Self::over(TcpStream::connect(address).await.unwrap(), "front").await
+    }
+
+    /// A caller of a host, on a stream that is open.
+    pub async fn over(
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        host: &'static str,
+    ) -> Self {
         let (sender, connection) =
             client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
-        Self(sender)
+        Self(sender, host)
     }
 
     /// The status, the body, and what the trailers say.
     pub async fn call(&mut self, path: &str) -> (StatusCode, String, Option<String>) {
-        let call = Request::post(format!("http://front{path}"))
+        let call = Request::post(format!("http://{}{path}", self.1))
             .header("content-type", "application/grpc")
             .header("te", "trailers")
             .body(Full::new(Bytes::from_static(b"x")))
