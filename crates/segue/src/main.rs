@@ -25,6 +25,7 @@ mod verbs;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use controllers::request;
 
 /// Hands live model-serving traffic from one version to the next without dropping it.
 #[derive(Parser)]
@@ -60,10 +61,10 @@ enum Command {
     /// Try a failed or aborted rollout, or failed groups, again
     Retry(verbs::rollout::request::Args),
     /// Pause the rollout of an object
-    #[command(after_help = verbs::rollout::pause::PAUSE_HELP)]
+    #[command(after_help = verbs::rollout::pause::pause_help())]
     Pause(verbs::rollout::pause::Args),
     /// Resume a paused rollout
-    #[command(after_help = verbs::rollout::pause::RESUME_HELP)]
+    #[command(after_help = verbs::rollout::pause::resume_help())]
     Resume(verbs::rollout::pause::Args),
     Adopt(verbs::adopt::Args),
     Plan(plan::Args),
@@ -79,7 +80,18 @@ fn main() -> ExitCode {
     if arguments.next().is_some_and(|first| first == node::shim::ARGUMENT) {
         return node::shim::main(arguments);
     }
-    let answer = match Cli::parse().command {
+    match run(Cli::parse().command) {
+        Ok(output::Answer::Yes) => ExitCode::SUCCESS,
+        Ok(output::Answer::No) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(command: Command) -> Result<output::Answer, output::Error> {
+    match command {
         Command::Demo(args) => demo::run(&args),
         Command::Up(args) => up::run(&args),
         Command::Operator(args) => operator::run(&args),
@@ -91,9 +103,9 @@ fn main() -> ExitCode {
         Command::History(args) => verbs::rollout::history::run(&args),
         Command::Undo(args) => verbs::rollout::undo::run(&args),
         Command::Restart(args) => verbs::rollout::restart::run(&args),
-        Command::Promote(args) => verbs::rollout::request::run(controllers::request::verbs::PROMOTE, &args),
-        Command::Abort(args) => verbs::rollout::request::run(controllers::request::verbs::ABORT, &args),
-        Command::Retry(args) => verbs::rollout::request::run(controllers::request::verbs::RETRY, &args),
+        Command::Promote(args) => verbs::rollout::request::run(request::verbs::PROMOTE, &args),
+        Command::Abort(args) => verbs::rollout::request::run(request::verbs::ABORT, &args),
+        Command::Retry(args) => verbs::rollout::request::run(request::verbs::RETRY, &args),
         Command::Pause(args) => verbs::rollout::pause::pause(&args),
         Command::Resume(args) => verbs::rollout::pause::resume(&args),
         Command::Adopt(args) => verbs::adopt::run(&args),
@@ -102,13 +114,5 @@ fn main() -> ExitCode {
         Command::Crds(args) => crds::run(&args),
         Command::Manifests(args) => manifests::run(&args),
         Command::ModelServer(args) => model_server::run(&args),
-    };
-    match answer {
-        Ok(output::Answer::Yes) => ExitCode::SUCCESS,
-        Ok(output::Answer::No) => ExitCode::from(1),
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(2)
-        }
     }
 }

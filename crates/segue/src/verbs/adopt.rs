@@ -2,7 +2,7 @@ use api::Kind;
 use clap::Args as ClapArgs;
 use controllers::{
     adopt::{self, Adoptable},
-    kind::{self, Served},
+    kind::Served,
 };
 use kube::Client;
 use serde_json::Value;
@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::{
     client::{Connected, Connection},
     failure::Failure,
+    rollout::known,
 };
 use crate::{
     operator::other_operators::Leases,
@@ -77,7 +78,7 @@ fn unasked(error: kube::Error) -> Failure {
 /// Returns the objects of a namespace that another operator may own.
 async fn look(client: &Client, namespace: &str) -> Result<Vec<Found>, kube::Error> {
     let mut found = Vec::new();
-    for served in kind::KINDS {
+    for served in known() {
         let Some(adoptable) = served.adoptable else { continue };
         let objects = adoptable(client.clone(), namespace.to_owned()).await?;
         found.extend(objects.into_iter().map(|object| Found { served, object }));

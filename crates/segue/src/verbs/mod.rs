@@ -10,6 +10,8 @@ mod failure;
 pub(crate) mod get;
 pub(crate) mod live;
 pub(crate) mod logs;
+#[cfg(test)]
+mod new_kind;
 pub(crate) mod rollout;
 mod stream;
 mod table;

@@ -6,15 +6,16 @@ use std::sync::Arc;
 
 use controllers::{
     Answer, Call, Error, Expects, Key, Requeue, Select, Watches,
+    adopt::{Adoptable, Step},
     conditions::modeldeployment::PAUSED,
-    kind::{Progress, Right, Served},
+    kind::{Progress, Revisioned, Right, Served},
     pipeline::{Controller, Executor, Found, Inputs, Pipeline},
     rehearsal::NoPlan,
 };
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::ResourceExt;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::{Api, Client, ResourceExt, api::ListParams};
 use planner::Time;
-use serde_json::json;
+use serde_json::{Value, json};
 
 pub use self::object::KIND;
 use self::object::{Note, NoteStatus};
@@ -22,20 +23,51 @@ use self::object::{Note, NoteStatus};
 /// The kind.
 pub static SERVED: Served = Served {
     kind: &KIND,
-    label: "test.segue.dev/note",
+    label: LABEL,
     needs: &[],
     rights: &[&[Right::new("", "configmaps", "create, list, watch", "keep the text")]],
     other: None,
     progress: Progress { noted: &[PAUSED], paused: Some(PAUSED), ..Progress::WAITS },
-    revisions: None,
+    revisions: Some(Revisioned { label: REVISION, pods, back, marked, rolls: Some("Rewrite") }),
     requests: Notes::REQUESTS,
-    adoptable: None,
+    adoptable: Some(|client, namespace| Box::pin(adoptable(client, namespace))),
     adoptable_named: None,
     plan: |_, _, _| Err(NoPlan::Nothing("a note is not rolled out".to_owned())),
     fits: None,
     not_acted_on: |_| Vec::new(),
     reconciler: &Pipeline::<Notes>::new(),
 };
+
+const LABEL: &str = "test.segue.dev/note";
+const REVISION: &str = "test.segue.dev/revision";
+
+/// The label of a pod that another operator made for a note.
+const THEIRS: &str = "test.segue.dev/theirs";
+
+fn pods(data: &Value) -> Vec<&Value> {
+    vec![&data["spec"]["template"]]
+}
+
+fn back(data: &Value, _: &Value) -> Value {
+    json!({"spec": data["spec"]})
+}
+
+fn marked(_: &Value, mark: &Value) -> Value {
+    json!({"spec": {"template": mark}})
+}
+
+/// The pods that another operator made: they get the label of the note.
+async fn adoptable(client: Client, namespace: String) -> Result<Vec<Adoptable>, kube::Error> {
+    let pods: Api<Pod> = Api::namespaced(client, &namespace);
+    let theirs = pods.list(&ListParams::default().labels(THEIRS)).await?;
+    let adoptable = |pod: Pod| {
+        let name = pod.labels()[THEIRS].clone();
+        let labels = json!({"uid": pod.uid(), "labels": {THEIRS: null, LABEL: name}});
+        let step = Step::Own { name: pod.name_any(), patch: json!({"metadata": labels}) };
+        Adoptable { kind: &KIND, name, steps: Ok(vec![step]), outdated: Vec::new() }
+    };
+    Ok(theirs.into_iter().map(adoptable).collect())
+}
 
 struct Notes;
 
@@ -114,7 +146,7 @@ impl Controller for Notes {
             "metadata": {
                 "name": key.name,
                 "namespace": key.namespace,
-                "labels": {"test.segue.dev/note": note.spec.text},
+                "labels": {LABEL: note.spec.text},
                 "ownerReferences": [kube::Resource::controller_owner_ref(note.as_ref(), &())],
             },
         });

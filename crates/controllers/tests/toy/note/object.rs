@@ -46,7 +46,14 @@ pub static KIND: Kind = Kind {
     longest_name: 63,
     description: "A text that is kept.",
     rules: &[],
-    spec: || json!({"type": "object", "properties": {"text": {"type": "string"}}}),
+    spec: || {
+        json!({
+            "type": "object",
+            "properties": {"text": {"type": "string"}},
+            // What it is made of, and how it is rolled out, as other kinds have it.
+            "x-kubernetes-preserve-unknown-fields": true,
+        })
+    },
     status: || json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
     review: |_| (),
     schema: LazyLock::new(|| KIND.read_schema()),

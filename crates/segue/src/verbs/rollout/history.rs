@@ -25,27 +25,7 @@ pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
 }
 
 async fn show(args: &Args) -> Result<Answer, Failure> {
-    let subject = Subject::find(&args.about, &revisioned()).await?;
-    let shape = subject.revisioned()?;
-    let rows: Vec<Value> = subject
-        .revisions()
-        .await?
-        .iter()
-        .map(|revision| {
-            let is = |key: &str, word| if revision.key == key { Some(word) } else { None };
-            let marks: Vec<&str> = [is(subject.wanted_key(), "wanted"), is(subject.current_key(), "current")]
-                .into_iter()
-                .flatten()
-                .collect();
-            json!({
-                "revision": revision.number,
-                "key": revision.key,
-                "is": marks,
-                "stored": revision.stored,
-                "images": revision.images(shape),
-            })
-        })
-        .collect();
+    let rows = rows(args).await?;
     if args.about.output == Format::Json {
         output::print(&output::json(&rows.into())?)?;
         return Ok(Answer::Yes);
@@ -64,4 +44,26 @@ async fn show(args: &Args) -> Result<Answer, Failure> {
     }
     output::print(&text)?;
     Ok(Answer::Yes)
+}
+
+/// The revisions of an object, as JSON has them.
+pub(in crate::verbs) async fn rows(args: &Args) -> Result<Vec<Value>, Failure> {
+    let subject = Subject::find(&args.about, &revisioned()).await?;
+    let shape = subject.revisioned()?;
+    let revisions = subject.revisions().await?;
+    let rows = revisions.iter().map(|revision| {
+        let is = |key: &str, word| if revision.key == key { Some(word) } else { None };
+        let marks: Vec<&str> = [is(subject.wanted_key(), "wanted"), is(subject.current_key(), "current")]
+            .into_iter()
+            .flatten()
+            .collect();
+        json!({
+            "revision": revision.number,
+            "key": revision.key,
+            "is": marks,
+            "stored": revision.stored,
+            "images": revision.images(shape),
+        })
+    });
+    Ok(rows.collect())
 }

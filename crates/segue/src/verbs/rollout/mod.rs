@@ -32,9 +32,18 @@ pub(super) const PARTITION_BEFORE_PAUSE: &str = "segue.dev/partition-before-paus
 /// How often a change is tried again because the status was written at the same time.
 const MAX_CONFLICTS: usize = 20;
 
+/// The kinds that commands are about. Tests add one.
+pub(super) fn known() -> impl Iterator<Item = &'static Served> {
+    #[cfg(test)]
+    let added = [&crate::toy::SERVED];
+    #[cfg(not(test))]
+    let added: [&'static Served; 0] = [];
+    kind::KINDS.into_iter().chain(added)
+}
+
 /// The kinds that can be asked something.
 fn kinds(can: impl Fn(&Served) -> bool) -> Vec<&'static Served> {
-    kind::KINDS.into_iter().filter(|served| can(served)).collect()
+    known().filter(|served| can(served)).collect()
 }
 
 /// The kinds that have revisions.

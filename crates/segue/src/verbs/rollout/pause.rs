@@ -12,20 +12,41 @@ use crate::{
 };
 
 /// The help of `segue pause` below its options.
-pub(crate) const PAUSE_HELP: &str = "Examples:
-  segue pause leaderworkerset/ray
-  segue pause modelserving/pd -n serving
-
-A ModelDeployment and a RayService are paused by their controllers. For the other kinds, the partition is set so that no further group is replaced; `segue resume` sets it back. Old and new groups keep serving, and \
-a group that fails is recreated at its revision. A ModelServing of type RoleRollingUpdate has one partition per role and \
-cannot be paused.";
+pub(crate) fn pause_help() -> String {
+    let rolls = holdable().into_iter().filter_map(|served| {
+        held_type(served.revisions).map(|rolls| format!("{rolls} of a {}", served.kind.name))
+    });
+    let types: Vec<String> = rolls.collect();
+    format!(
+        "{}Paused by their controllers: {}. Of the other kinds ({}), the partition is set so that no further group is \
+         replaced; `segue resume` sets it back. Old and new groups keep serving, and a group that fails is recreated at \
+         its revision. The types of rollout that have such a partition: {}.",
+        examples(verbs::PAUSE),
+        named(&request::takers(verbs::PAUSE)),
+        named(&holdable()),
+        types.join(", "),
+    )
+}
 
 /// The help of `segue resume` below its options.
-pub(crate) const RESUME_HELP: &str = "Examples:
-  segue resume leaderworkerset/ray
-  segue resume modelserving/pd -n serving
+pub(crate) fn resume_help() -> String {
+    let (partitions, takers) = (named(&holdable()), named(&request::takers(verbs::RESUME)));
+    format!(
+        "{}Of {partitions}, the partition is set back to what it was before `segue pause`; the controllers resume {takers}.",
+        examples(verbs::RESUME),
+    )
+}
 
-The partition is set back to what it was before `segue pause`.";
+/// An example of each kind that a verb is for.
+fn examples(verb: &str) -> String {
+    let takers = request::takers(verb).into_iter().chain(holdable());
+    let lines = takers.map(|served| format!("  segue {verb} {}/NAME\n", served.kind.singular));
+    format!("Examples:\n{}\n", lines.collect::<String>())
+}
+
+fn named(kinds: &[&'static Served]) -> String {
+    kinds.iter().map(|served| served.kind.name).collect::<Vec<_>>().join(", ")
+}
 
 /// The arguments of `segue pause` and `segue resume`.
 #[derive(ClapArgs)]
@@ -115,11 +136,33 @@ mod tests {
     #[test]
     fn a_kind_without_a_partition_is_not_held() {
         let names: Vec<&str> = holdable().iter().map(|served| served.kind.name).collect();
-        assert_eq!(names, ["LeaderWorkerSet", "ModelServing"]);
+        assert_eq!(names, ["LeaderWorkerSet", "ModelServing", "Note"]);
         let revisions = holdable()[0].revisions.unwrap();
         assert_eq!(held_type(Some(revisions)), Some("RollingUpdate"));
         assert_eq!(held_type(Some(Revisioned { rolls: None, ..revisions })), None);
         assert_eq!(held_type(None), None);
+    }
+
+    #[test]
+    fn the_help_names_the_kinds_of_the_descriptions() {
+        let help = pause_help();
+        let of_requests = "Paused by their controllers: ModelDeployment, RayService.";
+        let of_partitions = "(LeaderWorkerSet, ModelServing, Note)";
+        let types = "RollingUpdate of a LeaderWorkerSet, ServingGroupRollingUpdate of a ModelServing, Rewrite of a Note.";
+        for part in [
+            of_requests,
+            of_partitions,
+            types,
+            "  segue pause note/NAME\n",
+            "  segue pause rayservice/NAME\n",
+        ] {
+            assert!(help.contains(part), "{part}: {help}");
+        }
+        assert!(
+            resume_help().contains("the controllers resume ModelDeployment, RayService."),
+            "{}",
+            resume_help()
+        );
     }
 
     #[test]

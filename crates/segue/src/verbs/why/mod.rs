@@ -6,7 +6,7 @@ mod print;
 mod status;
 
 use clap::Args as ClapArgs;
-use controllers::kind::{self, Served};
+use controllers::kind::Served;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ use self::{
 use super::{
     client::{ApiRequest, with_query},
     failure::Failure,
-    rollout::{About, Subject},
+    rollout::{About, Subject, known},
 };
 use crate::output::{self, Answer, Error, Format};
 
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> Result<Answer, Error> {
 }
 
 async fn explain(args: &Args) -> Result<Answer, Failure> {
-    let subject = Subject::find(&args.about, &kind::KINDS).await?;
+    let subject = Subject::find(&args.about, &known().collect::<Vec<_>>()).await?;
     let why = observe(subject).await?.explain();
     match args.about.output {
         Format::Json => {
@@ -97,7 +97,7 @@ async fn observe(subject: Subject) -> Result<Observation, Failure> {
 /// The kinds that objects of a kind are made of.
 fn parts(served: &Served) -> impl Iterator<Item = &'static Served> {
     let is_part = |it: &&'static Served| served.needs.iter().any(|kind| std::ptr::eq(*kind, it.kind));
-    kind::KINDS.into_iter().filter(is_part)
+    known().filter(is_part)
 }
 
 fn now() -> Timestamp {
