@@ -120,7 +120,10 @@ impl Counters {
     }
 
     pub fn received(&self, bytes: u64) {
-        self.received.fetch_add(bytes, Relaxed);
+        // Most requests have no body.
+        if bytes > 0 {
+            self.received.fetch_add(bytes, Relaxed);
+        }
     }
 
     pub fn sent(&self, bytes: u64) {

@@ -1,5 +1,5 @@
 //! The listening sockets: bound before a table names them, closed after none does.
-use std::{collections::BTreeMap, io::ErrorKind, net::SocketAddr, sync::Arc};
+use std::{collections::BTreeMap, io, io::ErrorKind, net::SocketAddr, sync::Arc};
 
 use hyper::{
     server::conn::{http1, http2},
@@ -9,7 +9,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ServerConfig;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     sync::watch,
     task::{JoinHandle, JoinSet},
     time::{Duration, sleep, timeout},
@@ -17,7 +17,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
-    proxy::{Frontend, Proxy},
+    proxy::{Frontend, Proxy, forwarded_for},
     router::Router,
     routes::Config,
     settings::Settings,
@@ -26,6 +26,10 @@ use crate::{
 
 /// How many streams of one HTTP/2 connection of a client may be open at once.
 const STREAMS: u32 = 1_024;
+
+/// How many connections may wait to be accepted; the kernel allows `net.core.somaxconn` of them (4096). Beyond it, a client
+/// tries again after a second.
+const BACKLOG: u32 = 4096;
 
 /// How long a client may take to agree on TLS.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -67,13 +71,13 @@ impl Listeners {
 
     /// Binds what a config needs. Nothing is accepted yet: early connections wait in the backlog until the table is in
     /// place.
-    pub async fn bind(&mut self, config: &Config) {
+    pub fn bind(&mut self, config: &Config) {
         self.refused.clear();
         for key in wanted(config) {
             if self.open.contains_key(&key) {
                 continue;
             }
-            match bind(key.0).await {
+            match bind(key.0) {
                 Ok(listener) => self.bound.push((key, listener)),
                 Err(why) => drop(self.refused.insert(key.0, why)),
             }
@@ -130,16 +134,23 @@ fn wanted(config: &Config) -> impl Iterator<Item = (SocketAddr, Protocol)> {
 }
 
 /// Opens a socket. A port that needs privileges is served at a higher one: 80 at 8080, 443 at 8443.
-async fn bind(asked: SocketAddr) -> Result<TcpListener, String> {
-    let refused = match TcpListener::bind(asked).await {
+fn bind(asked: SocketAddr) -> Result<TcpListener, String> {
+    let refused = match listen(asked) {
         Ok(listener) => return Ok(listener),
         Err(error) => error,
     };
     let instead = unprivileged(asked).filter(|_| refused.kind() == ErrorKind::PermissionDenied);
     let Some(instead) = instead else { return Err(format!("failed to listen on {asked}: {refused}")) };
-    TcpListener::bind(instead)
-        .await
+    listen(instead)
         .map_err(|error| format!("failed to listen on {asked} ({refused}) and on {instead}: {error}"))
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // As for every server: connections of before that linger do not keep it from coming back.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// Where a privileged port is served instead.
@@ -188,11 +199,12 @@ async fn serve(
                     Entered::Refused => return,
                 },
             };
-            let proxy = Proxy { router, settings, frontend, server_name: None };
+            let proxy =
+                Proxy { router, settings, frontend, server_name: None, client: forwarded_for(client.ip()) };
             if http2 {
-                serve_streams(stream, client, proxy, until).await;
+                serve_streams(stream, proxy, until).await;
             } else {
-                serve_connection(stream, client, proxy, until).await;
+                serve_connection(stream, proxy, until).await;
             }
         });
     }
@@ -218,22 +230,27 @@ async fn serve_tls(
     let session = stream.get_ref().1;
     let server_name = Some(session.server_name().unwrap_or_default().into());
     let http2 = session.alpn_protocol() == Some(b"h2");
-    let proxy = Proxy { router, settings, frontend: Frontend::Gateway(asked), server_name };
+    let proxy = Proxy {
+        router,
+        settings,
+        frontend: Frontend::Gateway(asked),
+        server_name,
+        client: forwarded_for(client.ip()),
+    };
     if http2 {
-        serve_streams(stream, client, proxy, until).await;
+        serve_streams(stream, proxy, until).await;
     } else {
-        serve_connection(stream, client, proxy, until).await;
+        serve_connection(stream, proxy, until).await;
     }
 }
 
 /// Serves one connection of a client until it ends; after a stop, until the request in flight ends.
 async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    client: SocketAddr,
     proxy: Proxy,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let service = service_fn(move |request| proxy.clone().answer(client, request));
+    let service = service_fn(move |request| proxy.clone().answer(request));
     let mut server = http1::Builder::new();
     // None: it would also close a connection that waits for its next request, and that request might be on its way.
     server.header_read_timeout(None);
@@ -250,11 +267,10 @@ async fn serve_connection(
 /// Serves one connection of HTTP/2 until it ends; after a stop, until its streams have ended.
 async fn serve_streams(
     stream: impl AsyncRead + AsyncWrite + Unpin,
-    client: SocketAddr,
     proxy: Proxy,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let service = service_fn(move |request| proxy.clone().answer(client, request));
+    let service = service_fn(move |request| proxy.clone().answer(request));
     let mut server = http2::Builder::new(TokioExecutor::new());
     server.max_concurrent_streams(STREAMS);
     let mut connection = std::pin::pin!(server.serve_connection(TokioIo::new(stream), service));
@@ -268,6 +284,20 @@ async fn serve_streams(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_burst_of_connections_waits_to_be_accepted_and_none_is_turned_away() {
+        let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let allowed = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+        // More than a listener without a number of its own has.
+        let burst = allowed.trim().parse::<usize>().unwrap().min(300);
+        let mut waiting = Vec::new();
+        for _ in 0..burst {
+            let connecting = TcpStream::connect(listener.local_addr().unwrap());
+            let connected = timeout(Duration::from_mins(1), connecting).await;
+            waiting.push(connected.expect("it is not turned away").unwrap());
+        }
+    }
 
     #[test]
     fn a_privileged_port_is_served_at_a_higher_one() {

@@ -25,6 +25,9 @@ use tokio::{
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 pub type Body = UnsyncBoxBody<Bytes, Error>;
 
+/// How many of the connections that were put last are asked first.
+const LAST: usize = 4;
+
 /// A connection that can take a request.
 pub type Connection = SendRequest<Body>;
 
@@ -106,7 +109,8 @@ impl Pool {
     /// Keeps a connection whose answer was read to its end.
     pub fn put(&self, connection: Connection) {
         if !connection.is_closed() {
-            self.lock().push_back((connection, Instant::now()));
+            let since = Instant::now();
+            self.lock().push_back((connection, since));
         }
     }
 
@@ -118,7 +122,8 @@ impl Pool {
         }
     }
 
-    /// Takes the connection that was put last: the others grow old and are closed.
+    /// Takes the connection that was put last, so that the others grow old and are closed. The last few still read the end of
+    /// their answers when much is in flight; then it is the one that waits longest, and not all are asked under the lock.
     fn take(&self, longest: Duration) -> Option<Connection> {
         let now = Instant::now();
         let mut idle = self.lock();
@@ -126,8 +131,9 @@ impl Pool {
             .pop_front_if(|(connection, since)| connection.is_closed() || now - *since >= longest)
             .is_some()
         {}
-        // Nearly always the last: one that is not ready yet reads the end of its answer.
-        let place = idle.iter().rposition(|(connection, _)| connection.is_ready())?;
+        let is_ready = |place: &usize| idle[*place].0.is_ready();
+        let all = 0..idle.len();
+        let place = all.clone().rev().take(LAST).find(is_ready).or_else(|| all.clone().find(is_ready))?;
         Some(idle.remove(place)?.0)
     }
 
@@ -155,4 +161,35 @@ async fn open(address: SocketAddr, limit: Duration) -> Option<TcpStream> {
     // Tokens of a stream are small and must not wait for each other. Without it they do; that is all that is lost.
     drop(stream.set_nodelay(true));
     Some(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use http_body_util::{BodyExt, Empty};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_that_waits_is_found_behind_those_that_are_busy() {
+        // Connected by the kernel, answered by no process.
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (pool, limit) = (Pool::default(), Duration::from_mins(1));
+        let mut waiting = connect(address, limit).await.unwrap();
+        waiting.ready().await.unwrap();
+        pool.put(waiting);
+        let mut asking = Vec::new();
+        for _ in 0..2 * LAST {
+            let mut busy = connect(address, limit).await.unwrap();
+            busy.ready().await.unwrap();
+            let body = Empty::new().map_err(|never| match never {}).boxed_unsync();
+            let mut asked = Box::pin(busy.try_send_request(Request::new(body)));
+            assert!(asked.as_mut().now_or_never().is_none());
+            asking.push(asked);
+            pool.put(busy);
+        }
+        assert!(pool.take(limit).is_some_and(|found| found.is_ready()));
+        assert!(pool.take(limit).is_none(), "the others are busy");
+    }
 }

@@ -8,7 +8,10 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, PoisonError, RwLock,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
     time::SystemTime,
 };
@@ -43,7 +46,7 @@ pub struct Endpoint {
     pub address: SocketAddr,
     pub pool: Pool,
     counters: Counters,
-    in_service: watch::Sender<bool>,
+    in_service: AtomicBool,
     /// It refused the last connection. Others are asked first; now and then it is tried again.
     failing: AtomicBool,
     changes: Changes,
@@ -51,29 +54,34 @@ pub struct Endpoint {
 
 impl Endpoint {
     fn new(address: SocketAddr, changes: Changes) -> Self {
-        let (in_service, _) = watch::channel(true);
         Self {
             address,
             pool: Pool::default(),
             counters: Counters::default(),
-            in_service,
+            in_service: AtomicBool::new(true),
             failing: AtomicBool::default(),
             changes,
         }
+    }
+
+    /// Whether it gets new requests. In one order with the counts of what is in flight, so that the end of the last request
+    /// and the swap that takes the endpoint out of service do not miss each other.
+    fn is_in_service(&self) -> bool {
+        self.in_service.load(SeqCst)
     }
 
     /// Ends a request or connection. If it was the last and the endpoint is out of service, a handover may wait for it.
     /// An endpoint that leaves at this moment is not missed: `install` notifies after it has left.
     fn end(&self, flow: Flow) {
         self.counters.end(flow);
-        if !*self.in_service.borrow() && self.counters.busy() == 0 {
+        if !self.is_in_service() && self.counters.busy() == 0 {
             self.changes.notify();
         }
     }
 
     /// Keeps a connection for the next request, if the endpoint is in service.
     pub fn keep(&self, connection: Connection) {
-        if *self.in_service.borrow() {
+        if self.is_in_service() {
             self.pool.put(connection);
         }
     }
@@ -384,9 +392,7 @@ impl Router {
                 .services
                 .values()
                 .any(|service| service.endpoints.iter().any(|endpoint| endpoint.address == *address));
-            endpoint
-                .in_service
-                .send_if_modified(|in_service| std::mem::replace(in_service, serves) != serves);
+            endpoint.in_service.store(serves, SeqCst);
             if !serves {
                 // Nothing new comes: a server that stops need not wait for connections without a request.
                 endpoint.pool.clear();
@@ -410,7 +416,7 @@ impl Router {
             table
                 .endpoints
                 .get(&address)
-                .is_none_or(|endpoint| !*endpoint.in_service.borrow() && endpoint.counters.busy() == 0)
+                .is_none_or(|endpoint| !endpoint.is_in_service() && endpoint.counters.busy() == 0)
         })
     }
 
@@ -440,7 +446,7 @@ impl Router {
                 .endpoints
                 .values()
                 .map(|endpoint| {
-                    let in_service = *endpoint.in_service.borrow();
+                    let in_service = endpoint.is_in_service();
                     (endpoint.address, EndpointCounts { in_service, counts: endpoint.counters.counts() })
                 })
                 .collect(),
@@ -476,7 +482,7 @@ fn begin(service: &Service, flow: Flow, route: Option<&Arc<Counters>>) -> Option
 fn successor(old: Table, config: Config, shares: Vec<Shares>, changes: &Changes) -> Table {
     let mut next = Table { epoch: old.epoch + 1, ..Table::default() };
     next.endpoints = old.endpoints;
-    next.endpoints.retain(|_, endpoint| endpoint.counters.busy() > 0 || *endpoint.in_service.borrow());
+    next.endpoints.retain(|_, endpoint| endpoint.counters.busy() > 0 || endpoint.is_in_service());
     for (key, addresses) in &config.ready {
         let endpoints = addresses.iter().map(|address| {
             let new = || Arc::new(Endpoint::new(*address, changes.clone()));

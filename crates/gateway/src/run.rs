@@ -98,7 +98,7 @@ impl Gateway {
                 next = caches.next() => cache = next,
                 () = tokio::time::sleep(RETRY_AFTER), if unfinished => {}
             }
-            let statuses = self.serve(&cache, &mut listeners).await;
+            let statuses = self.serve(&cache, &mut listeners);
             let bindings = self.bindings();
             tokio::select! {
                 () = &mut stop => break,
@@ -112,9 +112,9 @@ impl Gateway {
     }
 
     /// Serves what the cache says. When this returns, the table is in place.
-    async fn serve(&self, cache: &Cache, listeners: &mut Listeners) -> Statuses {
+    fn serve(&self, cache: &Cache, listeners: &mut Listeners) -> Statuses {
         let compiled = compile(cache, &self.settings);
-        listeners.bind(&compiled.config).await;
+        listeners.bind(&compiled.config);
         self.router.install(compiled.config.clone());
         listeners.serve_bound(&compiled.config);
         *self.bindings.lock().unwrap_or_else(PoisonError::into_inner) = listeners.bindings();

@@ -1,9 +1,10 @@
 //! Headers: those of one connection stay there, those of the route are changed.
-use std::net::SocketAddr;
+use std::net::IpAddr;
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Request, Uri, Version,
     header::{self, Entry},
+    uri::{self, Authority, PathAndQuery, Scheme},
 };
 
 use crate::{kinds::HeaderChange, routes::Rewrite};
@@ -31,9 +32,10 @@ pub fn wants_upgrade(headers: &HeaderMap) -> bool {
 /// Makes the request of a client one of ours, of no version yet: the host is in `Host`, the rest of the URI in its path.
 pub fn to_server<B>(request: &mut Request<B>, upgrade: bool) {
     let authority = request.uri().authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
-    let path = request.uri().path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
-    if let Ok(origin) = path.parse::<Uri>() {
-        *request.uri_mut() = origin;
+    // Most clients of HTTP/1.1 send nothing else: then nothing is to do.
+    if request.uri().authority().is_some() || request.uri().path_and_query().is_none() {
+        let path = request.uri().path_and_query().cloned();
+        *request.uri_mut() = Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
     }
     let headers = request.headers_mut();
     if let Some(host) = authority {
@@ -62,9 +64,12 @@ pub fn rewrite<B>(request: &mut Request<B>, rewrite: &Rewrite) {
 pub fn set_version<B>(request: &mut Request<B>, http2: bool) {
     if http2 {
         let host = request.headers_mut().remove(header::HOST);
-        let host = host.as_ref().and_then(|host| host.to_str().ok()).unwrap_or("localhost");
-        let absolute = format!("http://{host}{}", request.uri());
-        if let Ok(absolute) = absolute.parse::<Uri>() {
+        let host = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
+        let mut parts = uri::Parts::default();
+        parts.scheme = Some(Scheme::HTTP);
+        parts.authority = Some(host.unwrap_or_else(|| Authority::from_static("localhost")));
+        parts.path_and_query = request.uri().path_and_query().cloned();
+        if let Ok(absolute) = Uri::from_parts(parts) {
             *request.uri_mut() = absolute;
         }
         *request.version_mut() = Version::HTTP_2;
@@ -74,17 +79,30 @@ pub fn set_version<B>(request: &mut Request<B>, http2: bool) {
     let headers = request.headers_mut();
     headers.remove(header::TE);
     // HTTP/2 may send each pair as a header of its own (RFC 9113, 8.2.3).
-    let pairs: Vec<&[u8]> = headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
-    if pairs.len() > 1
-        && let Ok(cookie) = HeaderValue::from_bytes(&pairs.join(&b"; "[..]))
-    {
-        headers.insert(header::COOKIE, cookie);
+    let pairs = || headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes);
+    if pairs().nth(1).is_some() {
+        let all: Vec<&[u8]> = pairs().collect();
+        if let Ok(cookie) = HeaderValue::from_bytes(&all.join(&b"; "[..])) {
+            headers.insert(header::COOKIE, cookie);
+        }
     }
 }
 
 /// Says for whom the request was forwarded.
-pub fn forwarded(headers: &mut HeaderMap, client: SocketAddr, scheme: &'static str) {
-    if let Ok(value) = HeaderValue::from_str(&forwarded_for(headers, client)) {
+pub fn forwarded(headers: &mut HeaderMap, client: &HeaderValue, scheme: &'static str) {
+    let value = match headers.entry(FORWARDED_FOR) {
+        Entry::Vacant(_) => Some(client.clone()),
+        Entry::Occupied(before) => {
+            let mut all = Vec::new();
+            for value in before.iter() {
+                all.extend_from_slice(value.as_bytes());
+                all.extend_from_slice(b", ");
+            }
+            all.extend_from_slice(client.as_bytes());
+            HeaderValue::from_bytes(&all).ok()
+        }
+    };
+    if let Some(value) = value {
         headers.insert(FORWARDED_FOR, value);
     }
     headers.insert(FORWARDED_PROTO, HeaderValue::from_static(scheme));
@@ -95,10 +113,9 @@ pub fn forwarded(headers: &mut HeaderMap, client: SocketAddr, scheme: &'static s
     }
 }
 
-fn forwarded_for(headers: &HeaderMap, client: SocketAddr) -> String {
-    let before = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
-    let all: Vec<String> = before.map(str::to_owned).chain([client.ip().to_string()]).collect();
-    all.join(", ")
+/// The address of a client, as servers are told it: written once for all requests of its connection.
+pub fn forwarded_for(client: IpAddr) -> HeaderValue {
+    HeaderValue::from_str(&client.to_string()).unwrap_or(HeaderValue::from_static("unknown"))
 }
 
 pub fn to_client(headers: &mut HeaderMap, upgrade: bool) {
@@ -160,12 +177,18 @@ mod tests {
             .body(())
             .unwrap();
         to_server(&mut request, false);
-        forwarded(request.headers_mut(), "127.0.0.9:1".parse().unwrap(), "http");
+        forwarded(request.headers_mut(), &forwarded_for("127.0.0.9".parse().unwrap()), "http");
         assert_eq!(request.uri(), "/path?q=1");
         let mut left: Vec<_> = request.headers().keys().map(HeaderName::as_str).collect();
         left.sort_unstable();
         assert_eq!(left, ["host", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-stays"]);
         assert_eq!(request.headers()["x-forwarded-for"], "10.0.0.1, 127.0.0.9");
+        let mut first = HeaderMap::new();
+        forwarded(&mut first, &forwarded_for("::1".parse().unwrap()), "https");
+        assert_eq!(
+            (&first["x-forwarded-for"], &first["x-forwarded-proto"]),
+            (&"::1".parse().unwrap(), &"https".parse().unwrap())
+        );
     }
 
     #[test]
@@ -196,6 +219,24 @@ mod tests {
             (request.headers().contains_key("host"), &request.headers()["te"]),
             (false, &"trailers".parse().unwrap())
         );
+    }
+
+    #[test]
+    fn a_target_is_a_path_whatever_the_client_wrote() {
+        let table = [
+            ("http://host:1", "/", "http://host:1/"),
+            ("http://host:1/a?b=1", "/a?b=1", "http://host:1/a?b=1"),
+            ("/a?b=1", "/a?b=1", "http://other/a?b=1"),
+            ("/", "/", "http://other/"),
+            ("*", "*", "http://other*"),
+        ];
+        for (target, old, new) in table {
+            let mut request = Request::builder().uri(target).header("host", "other").body(()).unwrap();
+            to_server(&mut request, false);
+            assert_eq!(request.uri(), old, "{target}");
+            set_version(&mut request, true);
+            assert_eq!(request.uri(), new, "{target}");
+        }
     }
 
     #[test]

@@ -27,6 +27,8 @@ use crate::{
     settings::Settings,
 };
 
+pub use self::headers::forwarded_for;
+
 /// In every answer that is the gateway's own: what went wrong, in one word.
 pub const REASON: &str = "x-segue-reason";
 
@@ -50,15 +52,13 @@ pub struct Proxy {
     pub frontend: Frontend,
     /// The host that the client named to TLS, or nothing; none without TLS.
     pub server_name: Option<Arc<str>>,
+    /// The address of the client, as servers are told it.
+    pub client: HeaderValue,
 }
 
 impl Proxy {
     /// Never fails: what goes wrong is an answer.
-    pub async fn answer(
-        self,
-        client: SocketAddr,
-        mut request: Request<Incoming>,
-    ) -> Result<Response<Body>, Infallible> {
+    pub async fn answer(self, mut request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
         let Chosen { by, in_flight, mirrored } = match self.choose(&request) {
             Ok(chosen) => chosen,
             Err(NotRouted::NoRule) => return Ok(gateway_response(StatusCode::NOT_FOUND, "no-route")),
@@ -75,7 +75,7 @@ impl Proxy {
         let upgrade = upgrades.then(|| hyper::upgrade::on(&mut request));
         headers::to_server(&mut request, upgrade.is_some());
         if let Some(rule) = rule {
-            headers::forwarded(request.headers_mut(), client, self.scheme());
+            headers::forwarded(request.headers_mut(), &self.client, self.scheme());
             headers::change(request.headers_mut(), &rule.request_headers);
             if let Some(rewrite) = &rule.rewrite {
                 headers::rewrite(&mut request, rewrite);
