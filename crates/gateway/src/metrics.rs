@@ -13,12 +13,15 @@ const SHOWN: [u32; 22] = [
     100_000, 300_000, 1_000_000,
 ];
 
+type Count = fn(&Counts) -> u64;
+type Part = fn(&Latencies) -> &Distribution;
+
 impl Snapshot {
     /// Returns the counts of every Service in the text format of Prometheus.
     pub fn metrics(&self) -> String {
         let mut text = Text::default();
         let services = || self.services.iter();
-        let counters: [(&str, &str, fn(&Counts) -> u64); 6] = [
+        let counters: [(&str, &str, Count); 6] = [
             ("requests", "Requests that were sent to the Service", |counts| counts.requests),
             ("connections", "Connections that were not HTTP", |counts| counts.accepted),
             ("retries", "Attempts that an endpoint refused and another got", |counts| counts.retried),
@@ -48,7 +51,7 @@ impl Snapshot {
                 text.line("failures_total", service, &format!("cause=\"{}\"", cause.word()), *count);
             }
         }
-        let histograms: [(&str, &str, fn(&Latencies) -> &Distribution); 2] = [
+        let histograms: [(&str, &str, Part); 2] = [
             ("first_byte_seconds", "Time until the first byte of the answer", |it| &it.first_byte),
             ("request_seconds", "Time until the end of the answer", |it| &it.whole),
         ];
@@ -86,9 +89,8 @@ impl Text {
     fn histogram(&mut self, name: &str, port: &ServicePort, distribution: &Distribution) {
         let bucket = format!("{name}_bucket");
         for millis in SHOWN {
-            let (whole, part) = (millis / 1_000, millis % 1_000);
-            let bound = if part == 0 { whole.to_string() } else { format!("{whole}.{part:03}") };
-            let bound = if part == 0 { bound.as_str() } else { bound.trim_end_matches('0') };
+            let bound = format!("{}.{:03}", millis / 1_000, millis % 1_000);
+            let bound = bound.trim_end_matches('0').trim_end_matches('.');
             let within = distribution.within(Duration::from_millis(millis.into()));
             self.line(&bucket, port, &format!("le=\"{bound}\""), within);
         }

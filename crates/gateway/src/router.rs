@@ -308,16 +308,16 @@ impl Router {
             }
             let turn = state.turn.fetch_add(1, Relaxed);
             let (backend, service) = state.backend(turn).ok_or_else(|| fail(Cause::Invalid))?;
-            let begin =
+            let try_backend =
                 |(backend, service)| Some((backend, begin(service, Flow::Request, Some(&state.counters))?));
-            let mut begun = begin((backend, service));
-            if begun.is_none() && self.failover {
-                begun = state.others(turn).find_map(begin);
-                if begun.is_some() {
+            let mut chosen = try_backend((backend, service));
+            if chosen.is_none() && self.failover {
+                chosen = state.others(turn).find_map(try_backend);
+                if chosen.is_some() {
                     service.counted.counters.failed_over();
                 }
             }
-            let (backend, mut in_flight) = begun.ok_or_else(|| {
+            let (backend, mut in_flight) = chosen.ok_or_else(|| {
                 service.counted.counters.failed(Cause::NoEndpoint);
                 fail(Cause::NoEndpoint)
             })?;

@@ -23,7 +23,9 @@ async fn counted(rig: &Rig, service: &str, counts: (u64, u64)) -> Latencies {
         let (latencies, now) = of(rig, service);
         (now == counts).then_some(latencies)
     });
-    reached.await.unwrap_or_else(|_| panic!("{service}: {:?} and not {counts:?}", of(rig, service).1))
+    let reached = reached.await;
+    assert!(reached.is_ok(), "{service}: {:?} and not {counts:?}", of(rig, service).1);
+    reached.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

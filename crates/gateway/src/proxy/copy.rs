@@ -19,6 +19,9 @@ use crate::pool::Error;
 /// How many bytes of a body may wait for a mirror. A mirror that is slower than that gets no more of it.
 const BEHIND: usize = 1 << 20;
 
+/// What a piece takes besides its bytes: a body may come byte by byte.
+const PIECE: usize = 64;
+
 #[derive(Debug)]
 enum Piece {
     Data(Bytes),
@@ -38,7 +41,8 @@ impl Copy {
     fn send(&self, frame: &Frame<Bytes>) -> bool {
         let piece = match (frame.data_ref(), frame.trailers_ref()) {
             (Some(data), _) => {
-                if self.waiting.fetch_add(data.len(), Relaxed) + data.len() > BEHIND {
+                let size = data.len() + PIECE;
+                if self.waiting.fetch_add(size, Relaxed) + size > BEHIND {
                     return false;
                 }
                 Piece::Data(data.clone())
@@ -103,7 +107,7 @@ impl Body for CopiedBody {
         }
         Poll::Ready(match ready!(self.pieces.poll_recv(context)) {
             Some(Piece::Data(data)) => {
-                self.waiting.fetch_sub(data.len(), Relaxed);
+                self.waiting.fetch_sub(data.len() + PIECE, Relaxed);
                 self.upload.received(data.len() as u64);
                 Some(Ok(Frame::data(data)))
             }
@@ -147,6 +151,16 @@ mod tests {
     }
 
     #[test]
+    fn a_body_that_comes_byte_by_byte_is_kept_by_what_it_takes() {
+        let (mut copies, byte) = (Copies::default(), Frame::data(Bytes::from_static(b"x")));
+        let mut slow = copies.add(false);
+        for _ in 0..BEHIND {
+            copies.send(&byte);
+        }
+        assert_eq!(read(&mut slow), BEHIND / 65);
+    }
+
+    #[test]
     fn a_mirror_that_falls_behind_gets_no_more_and_the_others_get_all() {
         let (mut copies, piece) = (Copies::default(), Frame::data(Bytes::from(vec![0; BEHIND / 4])));
         let (mut slow, mut quick) = (copies.add(false), copies.add(false));
@@ -156,7 +170,7 @@ mod tests {
             quickly += read(&mut quick);
         }
         copies.end();
-        assert_eq!((quickly, read(&mut slow)), (2 * BEHIND, BEHIND));
+        assert_eq!((quickly, read(&mut slow)), (2 * BEHIND, 3 * BEHIND / 4));
         assert!(quick.has_ended || matches!(next(&mut quick), Poll::Ready(None)));
         assert!(matches!(next(&mut slow), Poll::Ready(Some(Err(_)))), "it is not whole");
         assert_eq!((quick.upload.is_broken(), slow.upload.is_broken()), (false, true));

@@ -143,7 +143,8 @@ impl Proxy {
         headers::set_version(&mut copy, in_flight.http2);
         let upload = copy.body().upload();
         // Nobody waits for it and would give it up, and its endpoint drains only when it has ended.
-        let limits = Limits { deadline: limits.deadline.or(Some(Instant::now() + LONGEST_COPY)), ..limits };
+        let limits =
+            Limits { deadline: limits.deadline.or_else(|| Some(Instant::now() + LONGEST_COPY)), ..limits };
         let proxy = self.clone();
         tokio::spawn(async move {
             let sent = proxy.send(copy.map(BodyExt::boxed_unsync), in_flight, upload, limits).await;

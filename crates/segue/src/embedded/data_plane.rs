@@ -163,7 +163,9 @@ mod tests {
 
     fn latencies(millis: &[(u64, u64)]) -> Latencies {
         let mut latencies = Latencies::default();
-        within(millis).into_iter().for_each(|(upper, answers)| latencies.add(upper, answers));
+        for (upper, answers) in within(millis) {
+            latencies.add(upper, answers);
+        }
         latencies
     }
 
