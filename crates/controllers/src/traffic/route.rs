@@ -29,7 +29,7 @@ impl Route {
         http.chain(cache.owned_by::<GRPCRoute>(uid).cloned().map(Self::Grpc)).collect()
     }
 
-    /// The route of a name, whoever controls it.
+    /// The route of a name, under any controller.
     pub(super) fn named(key: &Key, protocol: Protocol, cache: &Cache) -> Option<Self> {
         match protocol {
             Protocol::Http => cache.get::<HTTPRoute>(key).cloned().map(Self::Http),
