@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Code, budget::Budget, handover::count, reason::Reason};
+use crate::{Code, agreed, budget::Budget, counted, handover::count, reason::Reason};
 
 /// Amounts of resources by name, in any unit that both sides share.
 pub type Amounts = BTreeMap<String, u64>;
@@ -67,8 +67,7 @@ impl Admission {
     pub fn reason(&self) -> Reason {
         let fit = |room: u32| match room {
             0 => "none fits".to_owned(),
-            1 => "1 fits".to_owned(),
-            room => format!("{room} fit"),
+            room => format!("{room} {}", agreed(room, "fits", "fit")),
         };
         let what = match self {
             Self::Fits => return Reason::new(Code::Fits, "the peak of the rollout fits the cluster"),
@@ -76,8 +75,7 @@ impl Admission {
                 let would = instead.map(|Budget { surge, unavailable }| {
                     format!("; a surge of {surge} with {unavailable} unavailable would fit")
                 });
-                let more = if *needed == 1 { "replica" } else { "replicas" };
-                let needs = format!("the rollout needs {needed} more {more} at its peak");
+                let needs = format!("the rollout needs {} at its peak", counted(needed, "more replica"));
                 format!("{needs}, and {}{}", fit(*room), would.unwrap_or_default())
             }
             Self::ShortAtEnd { needed, room } => {

@@ -27,10 +27,12 @@ pub mod roles;
 pub mod sets;
 mod uid;
 pub mod units;
+mod words;
 
 pub use crate::{
     backoff::Backoff,
     budget::{Amount, Budget, percents, percents_of},
     reason::{Code, Reason, Time},
     uid::Uid,
+    words::{agreed, counted},
 };

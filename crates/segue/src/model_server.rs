@@ -6,6 +6,7 @@ use std::{
 };
 
 use clap::Args as ClapArgs;
+use planner::counted;
 
 use crate::{
     output::{Answer, Error},
@@ -82,7 +83,7 @@ async fn serve(settings: sample::Settings) -> Result<Answer, Error> {
     let server = sample::Server::bind(settings).await.map_err(failed)?;
     eprintln!("{version} listens on http://{}", server.address());
     let counts = server.serve(signals.stopped()).await.map_err(failed)?;
-    eprintln!("{version} answered {} requests and exits", counts.requests);
+    eprintln!("{version} answered {} and exits", counted(counts.requests, "request"));
     Ok(Answer::Yes)
 }
 

@@ -82,6 +82,59 @@ fn doc_comments_use_the_fields_words() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
+/// What messages count. `planner::counted` says one of them and several of them.
+const COUNTED: [&str; 16] = [
+    "cluster",
+    "connection",
+    "container",
+    "group",
+    "leader",
+    "node",
+    "object",
+    "pod",
+    "recreation",
+    "replica",
+    "request",
+    "restart",
+    "role",
+    "step",
+    "version",
+    "worker",
+];
+
+/// The lines of a source that format a number before a plural of their own: "{count} pods".
+fn uncounted(source: &str) -> Vec<&str> {
+    let code = source.split("#[cfg(test)]").next().unwrap();
+    let counts = |line: &str| {
+        let lower = |name: &str| !name.chars().any(|c| c.is_ascii_uppercase());
+        line.match_indices('}').any(|(at, _)| {
+            let name = line[..at].rsplit('{').next().unwrap();
+            let word = line[at + 1..].strip_prefix(' ').unwrap_or_default();
+            let word = word.split(|c: char| !c.is_alphanumeric()).next().unwrap();
+            // The number of a constant is known.
+            lower(name) && word.strip_suffix('s').is_some_and(|noun| COUNTED.contains(&noun))
+        })
+    };
+    code.lines().filter(|line| !line.trim_start().starts_with("//") && counts(line)).collect()
+}
+
+#[test]
+fn messages_count_by_one_helper() {
+    assert_eq!(uncounted("format!(\"{n} of {} pods\")\n// {n} pods\n\"{name} serves\"").len(), 1);
+    assert_eq!(uncounted("\"{ready} groups\"\n\"{MOST} groups\"\n#[cfg(test)]\n\"{n} pods\"").len(), 1);
+    let folders = ["crates/planner/src", "crates/controllers/src", "crates/segue/src"];
+    let sources = folders.iter().flat_map(|folder| support::files(folder, ".rs"));
+    let mut found: Vec<String> = sources
+        .flat_map(|file| {
+            let source = support::read(&file);
+            uncounted(&source).into_iter().map(|line| format!("{file}: {}", line.trim())).collect::<Vec<_>>()
+        })
+        .collect();
+    // The event of the public operator.
+    found.retain(|line| !line.contains("groups ready of total"));
+    assert!(found.is_empty(), "use planner::counted and planner::agreed:\n{}", found.join("\n"));
+}
+
 #[test]
 fn help_uses_the_fields_words() {
     let help = support::stdout(&support::segue(&["--help"]));

@@ -49,7 +49,7 @@ fn budget_moves(review: &mut Review<'_>, set: &LeaderWorkerSet) {
             Cause::Invalid,
             Some(&json!(max_unavailable)),
             format!(
-                "rounds down to 0 of {replicas} groups while maxSurge is 0: the update could never move; \
+                "rounds down to 0 with replicas {replicas} while maxSurge is 0: the update could never move; \
                  raise one of them"
             ),
         );

@@ -54,7 +54,7 @@ fn budget_moves(review: &mut Review<'_>, deployment: &ModelDeployment) {
         && rolling.max_unavailable.floor_of(replicas) == Some(0)
     {
         let allowed = format!(
-            "rounds down to 0 of {replicas} replicas while maxSurge is 0: the update could never move; raise one of them"
+            "rounds down to 0 with replicas {replicas} while maxSurge is 0: the update could never move; raise one of them"
         );
         let value = json!(rolling.max_unavailable);
         review.refuse("spec.strategy.rolling.maxUnavailable", Cause::Invalid, Some(&value), allowed);
@@ -64,7 +64,7 @@ fn budget_moves(review: &mut Review<'_>, deployment: &ModelDeployment) {
         && in_place.max_unavailable.floor_of(replicas) == Some(0)
     {
         let allowed = format!(
-            "rounds down to 0 of {replicas} replicas: an update in place could never move; allow at least 1"
+            "rounds down to 0 with replicas {replicas}: an update in place could never move; allow at least 1"
         );
         let value = json!(in_place.max_unavailable);
         review.refuse("spec.strategy.inPlace.maxUnavailable", Cause::Invalid, Some(&value), allowed);

@@ -1,7 +1,10 @@
 //! What people are told of a set. The reasons are contract.
 
 use api::leaderworkerset::LeaderWorkerSetStatus;
-use planner::sets::{Op, State};
+use planner::{
+    agreed,
+    sets::{Op, State},
+};
 
 use super::{decide::Decision, observe::Observed};
 use crate::{
@@ -51,7 +54,7 @@ fn named(mut groups: Vec<u32>) -> String {
     let names: Vec<String> = groups.iter().take(MOST_NAMED).map(u32::to_string).collect();
     let more = groups.len().saturating_sub(MOST_NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    let noun = if groups.len() == 1 { "group" } else { "groups" };
+    let noun = agreed(groups.len(), "group", "groups");
     format!("{noun} {}{more}", names.join(", "))
 }
 
@@ -68,6 +71,7 @@ pub(super) fn of_conditions(
     let order = [types::UPDATE_IN_PROGRESS, types::PROGRESSING, types::AVAILABLE];
     let mut new = order.iter().filter(|ty| is_true(before, ty.name).is_none());
     let condition = new.find_map(|ty| is_true(after, ty.name))?;
+    // In the words of the public operator, which says "1 groups".
     let (ready, all) = (after.ready_replicas, observed.set.spec.replicas);
     let note = format!("{}, with {ready} groups ready of total {all} groups", condition.message);
     Some(Event::normal("Update", condition.reason, note))

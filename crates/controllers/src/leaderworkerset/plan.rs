@@ -2,7 +2,7 @@
 
 use api::leaderworkerset::{LeaderWorkerSet, LeaderWorkerTemplate};
 use planner::{
-    Budget,
+    Budget, counted,
     sets::{self, Moment, SetSpec},
     units::Revision,
 };
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{is_same, set_spec};
 use crate::{
     count,
-    rehearsal::{Assumptions, NoPlan, Rehearsal, Resources, Row, counted, typed},
+    rehearsal::{Assumptions, NoPlan, Rehearsal, Resources, Row, typed},
 };
 
 /// What an upgrade would do.

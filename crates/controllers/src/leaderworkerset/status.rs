@@ -8,7 +8,7 @@ use api::{
 };
 use kube::ResourceExt;
 use planner::{
-    Time,
+    Time, agreed, counted,
     sets::{Identity, State},
 };
 
@@ -200,8 +200,9 @@ fn stuck(Decision { groups, .. }: &Decision, now: Time) -> Option<(&'static str,
         .collect();
     let first = stuck.first()?;
     let message = format!(
-        "{} leaders are not ready after {} minutes, first group {first}; workers wait: startupPolicy LeaderHasAddress starts both",
-        stuck.len(),
+        "{} {} not ready after {} minutes, first group {first}; workers wait: startupPolicy LeaderHasAddress starts both",
+        counted(stuck.len(), "leader"),
+        agreed(stuck.len(), "is", "are"),
         LEADER_PATIENCE.as_secs() / 60
     );
     Some((reasons::LEADER_WAITS_FOR_WORKERS, message))
@@ -210,8 +211,9 @@ fn stuck(Decision { groups, .. }: &Decision, now: Time) -> Option<(&'static str,
 fn miscounted(Observed { set, miscounting, .. }: &Observed) -> Option<String> {
     let first = miscounting.first()?;
     Some(format!(
-        "{} PodDisruptionBudgets, first {first}, count {} groups as pods; set minAvailable to a number of pods",
-        miscounting.len(),
-        set.spec.replicas
+        "{}, first {first}, {} {} as pods; set minAvailable to a number of pods",
+        counted(miscounting.len(), "PodDisruptionBudget"),
+        agreed(miscounting.len(), "counts", "count"),
+        counted(set.spec.replicas, "group")
     ))
 }

@@ -5,7 +5,10 @@ use api::{
     modeldeployment::{ModelDeployment, ModelDeploymentStatus, Outcome, RolloutRecord},
 };
 use kube::ResourceExt;
-use planner::handover::{Action, Policy, VersionId, Weights};
+use planner::{
+    counted,
+    handover::{Action, Policy, VersionId, Weights},
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -19,7 +22,6 @@ use crate::{
     json::erase,
     labels, leaderworkerset, owner,
     pipeline::Executor,
-    rehearsal::counted,
     runtime::{Error, Event, FIELD_MANAGER},
     traffic::{self, Backend, BackendWeights},
 };

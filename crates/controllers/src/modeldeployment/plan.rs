@@ -2,7 +2,7 @@
 
 use api::modeldeployment::{ModelDeployment, Workload};
 use planner::{
-    Budget, Code,
+    Budget, Code, counted,
     handover::{self, Moment, Policy, Share, VersionId, Wanted},
 };
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     count,
-    rehearsal::{Assumptions, NoPlan, Rehearsal, Resources, Row, counted, typed},
+    rehearsal::{Assumptions, NoPlan, Rehearsal, Resources, Row, typed},
 };
 
 /// What an upgrade would do.

@@ -6,7 +6,7 @@ use api::modeldeployment::{
 };
 use kube::ResourceExt;
 use planner::{
-    Code, Reason, Time,
+    Code, Reason, Time, agreed, counted,
     handover::{self, Action, VersionId},
     percents,
 };
@@ -238,7 +238,8 @@ fn set_conditions(status: &mut ModelDeploymentStatus, deployment: &ModelDeployme
     let is_moving = status.phase != Some(Phase::Idle);
     let is_back = status.phase == Some(Phase::RollingBack);
     let is_paused = status.phase == Some(Phase::Paused);
-    let ready = format!("{} of {} replicas serve", status.ready_replicas, count(deployment.spec.replicas));
+    let (ready, all) = (status.ready_replicas, counted(count(deployment.spec.replicas), "replica"));
+    let ready = format!("{ready} of {all} {}", agreed(ready, "serves", "serve"));
     let word = |is: bool, yes, no| if is { yes } else { no };
     let failed = status.rollout.as_ref().is_some_and(|rollout| rollout.failure.is_some());
     let is_degraded = !is_healthy || failed;

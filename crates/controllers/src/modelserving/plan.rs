@@ -2,7 +2,7 @@
 
 use api::modelserving::{ModelServing, Role};
 use planner::{
-    Budget,
+    Budget, counted,
     roles::{self, Moment, RoleHash, SetSpec},
     sets,
     units::Revision,
@@ -13,7 +13,7 @@ use super::{
     revision::hash,
     wanted::{By, Wanted},
 };
-use crate::rehearsal::{Assumptions, NoPlan, Rehearsal, Row, counted, typed};
+use crate::rehearsal::{Assumptions, NoPlan, Rehearsal, Row, typed};
 
 /// What an upgrade would do.
 pub(super) fn plan(
@@ -76,8 +76,9 @@ fn by_steps(wanted: &Wanted, before: &[(String, RoleHash)], assumptions: &Assump
     let steps = group.steps.len();
     Part {
         room: format!(
-            "{}, {max_unavailable} at a time, {steps} steps in each; a role replica",
-            counted(*replicas, "group")
+            "{}, {max_unavailable} at a time, {} in each; a role replica",
+            counted(*replicas, "group"),
+            counted(steps, "step")
         ),
         rows: moments.into_iter().map(row).collect(),
         ends,

@@ -8,7 +8,7 @@ use api::{
     modelserving::{GroupStatus, ModelServing, ModelServingStatus, ReplicaStatus, RoleStatus, StepStatus},
 };
 use kube::ResourceExt;
-use planner::{Code, Time, roles, sets::State, units::Op};
+use planner::{Code, Time, agreed, roles, sets::State, units::Op};
 
 use super::{
     decide::{Decision, GroupDecision, is_running},
@@ -316,7 +316,7 @@ fn set_conditions(
 ) {
     let mut conditions = Writer::new(list, status.observed_generation, now);
     let available = tally.waiting.is_empty() && tally.running.len() >= observed.wanted.replicas as usize;
-    let verb = |groups: &[u32], one, more| if groups.len() == 1 { one } else { more };
+    let verb = |groups: &[u32], one, more| agreed(groups.len(), one, more);
     let (waiting, outdated) = (&tally.waiting, &tally.outdated);
     let progressing = match waiting.as_slice() {
         [] => "some groups are still to be created".to_owned(),
@@ -411,7 +411,7 @@ fn unseen(observed: View<'_>, now: Time) -> Option<String> {
 
 /// The beginning of a sentence about these groups.
 fn groups_of(groups: &[u32], verb: &str) -> String {
-    let noun = if groups.len() == 1 { "group" } else { "groups" };
+    let noun = agreed(groups.len(), "group", "groups");
     let listed = groups.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
     format!("{noun} {listed} {verb}")
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use api::raycluster::{EXTERNAL_STORAGE_NAMESPACE, RayCluster};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use planner::{Code, Reason, Time};
+use planner::{Code, Reason, Time, agreed, counted};
 use serde_json::{Value, json};
 
 use super::{observe::Observed, render, wanted};
@@ -101,7 +101,8 @@ pub(super) fn decide(ending: &Ending, cluster: &RayCluster, pods: usize, now: Ti
         reason.then("the cluster is let go, and its state stays in Redis")
     };
     if pods > 0 {
-        let what = format!("{pods} pods end before Redis is cleaned up");
+        let what =
+            format!("{} {} before Redis is cleaned up", counted(pods, "pod"), agreed(pods, "ends", "end"));
         return Step::Wait(wait(Code::WaitingForGone, what));
     }
     let reason = wait(Code::WaitingForTermination, "Redis is cleaned up".to_owned());

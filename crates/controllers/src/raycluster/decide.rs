@@ -1,7 +1,7 @@
 //! What is done next for a cluster, by the planner.
 
 use planner::{
-    Code, Reason, Time,
+    Code, Reason, Time, agreed, counted,
     ray::{self, Ledger, Plan, Spec},
 };
 
@@ -86,7 +86,8 @@ fn waits(spec: &Spec, plan: &Plan, tally: &Tally) -> Option<Reason> {
         return None;
     }
     let what = if tally.head_ready {
-        format!("{} of {} workers are ready", tally.ready, tally.desired)
+        let are = agreed(tally.ready, "is", "are");
+        format!("{} of {} {are} ready", tally.ready, counted(tally.desired, "worker"))
     } else {
         "the head is not ready".to_owned()
     };

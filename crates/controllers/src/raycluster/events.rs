@@ -2,7 +2,10 @@
 
 use api::raycluster::RayClusterStatus;
 use kube::ResourceExt;
-use planner::ray::{Op, Role};
+use planner::{
+    agreed,
+    ray::{Op, Role},
+};
 
 use super::{decide::Decision, observe::Observed};
 use crate::{conditions::raycluster as contract, runtime::Event};
@@ -76,7 +79,7 @@ pub(super) fn of_ops(observed: &Observed, decision: &Decision, done: &[&Op]) -> 
 /// `pod a`, `pods a, b and 5 more`.
 fn named(mut names: Vec<String>) -> String {
     names.sort_unstable();
-    let noun = if names.len() == 1 { "pod" } else { "pods" };
+    let noun = agreed(names.len(), "pod", "pods");
     let more = names.len().saturating_sub(MOST_NAMED);
     names.truncate(MOST_NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };

@@ -2,13 +2,13 @@
 
 use api::raycluster::RayCluster;
 use planner::{
-    Time, Uid,
+    Time, Uid, counted,
     ray::{self, Op, Phase, Pod, RayContainer, Role, Spec, Template, Why},
 };
 use serde_json::Value;
 
 use super::wanted;
-use crate::rehearsal::{Assumptions, NoPlan, Rehearsal, counted, typed};
+use crate::rehearsal::{Assumptions, NoPlan, Rehearsal, typed};
 
 /// Nothing is rolled out, so there are no steps to show: what happens is said in a sentence.
 pub(super) fn plan(manifest: &Value, old: Option<&Value>, _: &Assumptions) -> Result<Rehearsal, NoPlan> {
@@ -26,7 +26,7 @@ pub(super) fn plan(manifest: &Value, old: Option<&Value>, _: &Assumptions) -> Re
 
 /// What becomes of the pods of a cluster that is as its spec wants it, when the spec changes.
 fn what_happens(old: &Spec, new: &Spec) -> NoPlan {
-    let pods = counted(count(&pods(old)), "pod");
+    let pods = counted(pods(old).len(), "pod");
     if old.suspended {
         return NoPlan::nothing(if new.suspended {
             "spec.suspend is true: the cluster has no pods, and none are created"
@@ -36,7 +36,9 @@ fn what_happens(old: &Spec, new: &Spec) -> NoPlan {
     }
     let goes = |why: Why| deleted(old, new).contains(&why);
     if goes(Why::Suspended) && new.suspended {
-        return NoPlan::AtOnce(format!("spec.suspend is true: {pods} of the cluster are deleted at once"));
+        return NoPlan::AtOnce(format!(
+            "spec.suspend is true: all pods of the cluster ({pods}) are deleted at once"
+        ));
     }
     if goes(Why::TemplateChanged) {
         return NoPlan::AtOnce(format!(
@@ -99,10 +101,6 @@ fn pod(spec: &Spec, op: Op) -> Option<Pod> {
         node_lost: false,
         ray: RayContainer::Up,
     })
-}
-
-fn count<T>(all: &[T]) -> u32 {
-    u32::try_from(all.len()).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

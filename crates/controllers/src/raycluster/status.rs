@@ -6,7 +6,7 @@ use api::{
 };
 use k8s_openapi::apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time as ApiTime};
 use kube::ResourceExt;
-use planner::{Code, Time, ray::Slot};
+use planner::{Code, Time, counted, ray::Slot};
 use schema::quantity::{self, Form};
 
 use super::{
@@ -199,5 +199,8 @@ fn failing(Decision { ledger, tally, .. }: &Decision) -> Option<String> {
         Slot::Replica { group, index } => format!("replica {index} of group {group}"),
     };
     let why = entry.why.map(|why| why.code().to_string()).unwrap_or_default();
-    Some(format!("{what} was replaced {} times in a row, the last time because of {why}", entry.replaced))
+    Some(format!(
+        "{what} was replaced {} in a row, the last time because of {why}",
+        counted(entry.replaced, "time")
+    ))
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use planner::{
-    Code, Reason, Time,
+    Code, Reason, Time, agreed, counted,
     granted::{self, Goal, Side},
 };
 
@@ -147,7 +147,13 @@ fn suspend(observed: &Observed) -> (Action, Reason) {
         return (Action::Done, Reason::new(Code::Suspended, "spec.suspend is true: no cluster is left"));
     }
     let left = observed.retiring.len();
-    (Action::Wait, Reason::new(Code::WaitingForGone, format!("{left} clusters are being deleted")))
+    (
+        Action::Wait,
+        Reason::new(
+            Code::WaitingForGone,
+            format!("{} {} being deleted", counted(left, "cluster"), agreed(left, "is", "are")),
+        ),
+    )
 }
 
 /// A cluster for the wanted goal. One that is still there is taken again.

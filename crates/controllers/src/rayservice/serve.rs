@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use api::rayservice::{ApplicationStatus, DeploymentStatus, ServeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use planner::{Backoff, Time};
+use planner::{Backoff, Time, agreed, counted};
 use serde_json::{Value, json};
 
 use super::observe::{Cluster, address};
@@ -366,7 +366,8 @@ pub(super) fn lacks(cluster: &Cluster, capacity: u32) -> Option<String> {
     }
     if serve.running_replicas < serve.target_replicas {
         let (running, target) = (serve.running_replicas, serve.target_replicas);
-        return Some(format!("{running} of {target} replicas run on RayCluster {name}"));
+        let run = agreed(running, "runs", "run");
+        return Some(format!("{running} of {} {run} on RayCluster {name}", counted(target, "replica")));
     }
     if cluster.endpoints == 0 {
         return Some(format!("no pod of RayCluster {name} takes requests yet"));

@@ -2,7 +2,7 @@
 
 use super::{Action, Decision, Observed, OnFailure, VersionId, Wanted, Weights, fails_at, weights};
 use crate::{
-    Code,
+    Code, agreed, counted,
     reason::{Reason, Time},
 };
 
@@ -137,11 +137,11 @@ fn lower(
 
 /// Returns a number of units in the word of users.
 pub(crate) fn count(units: u32) -> String {
-    if units == 1 { "1 replica".to_owned() } else { format!("{units} replicas") }
+    counted(units, "replica")
 }
 
 fn ready(units: u32) -> String {
-    if units == 1 { "1 replica is ready".to_owned() } else { format!("{units} replicas are ready") }
+    format!("{} {} ready", count(units), agreed(units, "is", "are"))
 }
 
 /// Returns the name of a version in a sentence.

@@ -7,7 +7,7 @@ use super::{
     types::{Group, Op, Phase, Pod, Slot, Why},
 };
 use crate::{
-    Code,
+    Code, counted,
     reason::{Reason, Time},
 };
 
@@ -322,7 +322,7 @@ impl Draft<'_> {
         }
         self.note(
             Code::CreatingWorkers,
-            format!("group {} lacks {missing} of {} replicas", group.name, group.desired()),
+            format!("group {} lacks {missing} of {}", group.name, counted(group.desired(), "replica")),
         );
         let mut evicted = self.free_evicted(group);
         evicted.truncate(missing);

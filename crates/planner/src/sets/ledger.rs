@@ -1,7 +1,7 @@
 //! What a plan may still spend, and what it has spent so far.
 
 use crate::{
-    Code, Reason,
+    Code, Reason, agreed,
     sets::{Op, Plan, SetSpec, State, Unit},
     units::Revision,
 };
@@ -210,7 +210,7 @@ impl<'a> Ledger<'a> {
 fn named(noun: &str, ordinals: &[u32]) -> String {
     const MOST: usize = 3;
     let names: Vec<String> = ordinals.iter().take(MOST).map(u32::to_string).collect();
-    let plural = if ordinals.len() == 1 { "" } else { "s" };
+    let plural = agreed(ordinals.len(), "", "s");
     let more = ordinals.len().saturating_sub(MOST);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("{noun}{plural} {}{more}", names.join(", "))

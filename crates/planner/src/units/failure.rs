@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Op, Phase, RestartPolicy, Unit, UnitSpec, missing, release};
-use crate::{Backoff, Code, Reason, Time};
+use crate::{Backoff, Code, Reason, Time, counted};
 
 /// The waits between recreations in a row, the kubelet's own for containers. The first recreation is immediate: most
 /// failures are single. A unit that loads a model for longer than five minutes is not slowed down by them, and a unit
@@ -89,17 +89,13 @@ fn recreate(unit: &Unit, failure: Failure, now: Time) -> (Vec<Op>, Reason) {
     // A lost node is no crash loop: its unit comes back at once.
     let held = wait.filter(|(_, until)| now < *until && !matches!(failure, Failure::Lost(_)));
     if let Some((since, until)) = held {
-        let what = format!("{what}; backing off after {}", recreations(unit.history.recreations));
+        let what = format!("{what}; backing off after {}", counted(unit.history.recreations, "recreation"));
         let reason = Reason::new(Code::BackingOff, what).since(since).until(until);
         return (Vec::new(), reason.then("all its pods are recreated"));
     }
     let mut ops = vec![Op::RecordRecreation { incarnation: unit.history.incarnation.saturating_add(1) }];
     ops.extend(release(unit.own_pods()));
     (ops, Reason::new(Code::RecreatingUnit, what).then("new pods are created once the old ones have ended"))
-}
-
-fn recreations(count: u32) -> String {
-    if count == 1 { "1 recreation".to_owned() } else { format!("{count} recreations") }
 }
 
 impl Failure {

@@ -21,7 +21,7 @@
 mod failure;
 mod retire;
 
-use crate::{Code, Reason, Time, Uid, sets};
+use crate::{Code, Reason, Time, Uid, agreed, counted, sets};
 
 pub use failure::{BACK_OFF, STEADY_AFTER};
 pub use retire::Drain;
@@ -292,10 +292,12 @@ fn start(spec: &UnitSpec, unit: &Unit) -> Option<(Vec<Op>, Reason)> {
     if let Some(wait) = wait {
         missing.retain(|index| *index == 0);
         if missing.is_empty() {
-            return Some((Vec::new(), wait.then(format!("{} workers are created", spec.size - 1))));
+            let workers = spec.size - 1;
+            let then = format!("{} {} created", counted(workers, "worker"), agreed(workers, "is", "are"));
+            return Some((Vec::new(), wait.then(then)));
         }
     }
-    let what = format!("creating {} of {} pods", missing.len(), spec.size);
+    let what = format!("creating {} of {}", missing.len(), counted(spec.size, "pod"));
     Some((
         missing.into_iter().map(|index| Op::CreatePod { index }).collect(),
         Reason::new(Code::CreatingPods, what),
@@ -333,7 +335,7 @@ fn settle(unit: &Unit, ready: bool, now: Time) -> (Vec<Op>, Reason) {
     }
     if !ready {
         let unready = unit.own_pods().filter(|pod| !pod.ready).count();
-        let what = format!("waiting for {unready} of {} pods to be ready", unit.pods.len());
+        let what = format!("waiting for {unready} of {} to be ready", counted(unit.pods.len(), "pod"));
         return (Vec::new(), Reason::new(Code::WaitingForReady, what).then("they serve"));
     }
     if !unit.in_service {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Op, Unit, UnitSpec, is_ready, release};
-use crate::{Code, Reason, Time};
+use crate::{Code, Reason, Time, counted};
 
 /// How long a unit may finish what it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,10 +43,7 @@ pub(super) fn plan(spec: &UnitSpec, unit: &Unit, now: Time) -> (Vec<Op>, Reason)
         Some(since) if !is_done(spec, unit, now) => {
             let what = unit.in_flight.map_or_else(
                 || "waiting for the drain to end: no gateway counts these requests".to_owned(),
-                |count| match count {
-                    1 => "waiting for 1 request to finish".to_owned(),
-                    count => format!("waiting for {count} requests to finish"),
-                },
+                |count| format!("waiting for {} to finish", counted(count, "request")),
             );
             let reason = Reason::new(Code::WaitingForDrain, what).since(since).then("its pods are deleted");
             (Vec::new(), Reason { until: until(spec, unit), ..reason })

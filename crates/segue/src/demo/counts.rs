@@ -91,15 +91,20 @@ impl Counts {
         let mut compare = |counter: &str, counted: u64, least: u64| {
             if !(least..=asked).contains(&counted) {
                 let expected = if least == asked { asked.to_string() } else { format!("{least} to {asked}") };
-                found.push(format!("{counter} counted {counted} requests instead of {expected}"));
+                found.push(format!(
+                    "{counter} counted {} instead of {expected}",
+                    planner::counted(counted, "request")
+                ));
             }
         };
         compare("the gateway", self.by_gateway(), asked - failed);
         compare("the model servers", self.servers.answered, ok + app_errors);
         if !found.is_empty() && self.servers.killed > 0 {
             found.push(format!(
-                "{} of {} model servers were killed before they wrote their last count",
-                self.servers.killed, self.servers.servers
+                "{} of {} {} killed before the last count was written",
+                self.servers.killed,
+                planner::counted(self.servers.servers, "model server"),
+                planner::agreed(self.servers.killed, "was", "were")
             ));
         }
         found

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use api::modeldeployment::Outcome;
+use planner::counted;
 use serde_json::{Value, json};
 
 use super::{
@@ -55,11 +56,11 @@ impl Summary {
         let gateway = self.counts.gateway;
         let disagreements = self.counts.disagreements();
         let counts = format!(
-            "load {}, gateway {} ({} requests and {} connections), model servers {}",
+            "load {}, gateway {} ({} and {}), model servers {}",
             load.requests(),
             self.counts.by_gateway(),
-            gateway.requests,
-            gateway.connections,
+            counted(gateway.requests, "request"),
+            counted(gateway.connections, "connection"),
             self.counts.servers.answered,
         );
         let without = self.without();
@@ -72,7 +73,7 @@ impl Summary {
         let verdict = if self.is_good() {
             paint.good(&format!("{verdict}, and no request failed"))
         } else if lost > 0 {
-            paint.bad(&format!("{verdict}, and {lost} requests failed"))
+            paint.bad(&format!("{verdict}, and {} failed", counted(lost, "request")))
         } else {
             paint.bad(&verdict)
         };

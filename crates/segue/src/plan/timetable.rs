@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use controllers::rehearsal::{Rehearsal, Resources, Row, Side};
+use planner::counted;
 use serde_json::{Value, json};
 
 use super::picture;
@@ -66,8 +67,8 @@ impl Timetable<'_> {
         };
         text += &match self.rehearsal.peak_replicas() {
             Some(replicas) => {
-                let plural = if replicas == 1 { "" } else { "s" };
-                format!("peak {replicas} replica{plural} ({}% of the capacity)\n", self.rehearsal.peak())
+                let replicas = counted(replicas, "replica");
+                format!("peak {replicas} ({}% of the capacity)\n", self.rehearsal.peak())
             }
             None => format!("peak {}% of the capacity\n", self.rehearsal.peak()),
         };

@@ -143,11 +143,6 @@ impl Rehearsal {
     }
 }
 
-/// Returns a number with its noun: `1 group`, `2 groups`.
-pub(crate) fn counted(number: u32, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
-}
-
 /// A manifest as its type, with everything filled in.
 pub(crate) fn typed<T: DeserializeOwned>(manifest: &Value) -> Result<T, NoPlan> {
     let filled = api::defaulted(manifest).map_err(|violation| NoPlan::Unsupported(violation.to_string()))?;

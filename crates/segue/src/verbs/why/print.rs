@@ -1,6 +1,7 @@
 //! An answer as text.
 
 use jiff::Timestamp;
+use planner::counted;
 
 use super::answer::{State, Wait, Why};
 
@@ -23,11 +24,8 @@ pub(super) fn text(why: &Why) -> String {
         text += "\nPods that are not ready\n";
     }
     for pod in &why.pods {
-        let again = if pod.restarts > 0 {
-            format!(", {} restart{}", pod.restarts, if pod.restarts == 1 { "" } else { "s" })
-        } else {
-            String::new()
-        };
+        let again =
+            if pod.restarts > 0 { format!(", {}", counted(pod.restarts, "restart")) } else { String::new() };
         text += &format!("  {}, {}{again}: {}\n", pod.name, since(pod.since, why.now), pod.why);
     }
     if !why.events.is_empty() && why.state != State::Idle {
