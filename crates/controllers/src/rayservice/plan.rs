@@ -65,8 +65,11 @@ fn row(Moment { at, old, new, reason }: Moment) -> Row {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use api::rayservice::ClusterServiceStatus;
     use planner::Time;
+    use serde_json::json;
 
     use super::{
         super::{
@@ -100,6 +103,24 @@ mod tests {
             endpoints: 0,
             readiness_path: None,
         })
+    }
+
+    /// Admission refuses such steps; an object that was stored before it did is not served.
+    #[test]
+    fn steps_that_never_end_have_no_plan_as_the_controller_has_none() {
+        let pods = json!({"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}});
+        let options = json!({"stepSizePercent": 0, "intervalSeconds": 1, "gatewayClassName": "segue"});
+        let service = json!({
+            "apiVersion": "ray.io/v1", "kind": "RayService", "metadata": {"name": "x"},
+            "spec": {
+                "rayClusterConfig": {"headGroupSpec": pods, "enableInTreeAutoscaling": true},
+                "upgradeStrategy": {"type": "IncrementalUpgrade", "incrementalUpgradeOptions": options},
+            },
+        });
+        let start = Duration::from_secs(30);
+        let assumptions = Assumptions { start, stop: start, called_off: None };
+        let planned = plan(&service, None, &assumptions).unwrap_err();
+        assert_eq!(planned, NoPlan::NotServed("an upgrade with these steps could never end"));
     }
 
     impl Acts for Services {
