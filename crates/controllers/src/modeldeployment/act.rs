@@ -1,24 +1,17 @@
 //! The planner's answer for a deployment, carried out.
 
-use api::{
-    leaderworkerset::LeaderWorkerSet,
-    modeldeployment::{ModelDeployment, ModelDeploymentStatus, Outcome, RolloutRecord},
-};
+use api::{leaderworkerset::LeaderWorkerSet, modeldeployment::ModelDeployment};
 use kube::ResourceExt;
-use planner::{
-    counted,
-    handover::{Action, Policy, VersionId, Weights},
-};
+use planner::handover::{Action, VersionId, Weights};
 use serde_json::{Value, json};
 
 use super::{
     decide::Decision,
+    events,
     observe::{Observed, Version},
-    rollout,
     version::{self, labels_of},
 };
 use crate::{
-    conditions::reasons,
     json::erase,
     labels, leaderworkerset, owner,
     pipeline::Executor,
@@ -45,7 +38,7 @@ pub(super) async fn act(executor: &Exec<'_>, observed: &Observed, decision: &Dec
         // Everything else is in the status.
         _ => {}
     }
-    if let Some(event) = done(observed, decision).filter(|_| are_kept) {
+    if let Some(event) = events::of_act(observed, decision).filter(|_| are_kept) {
         executor.record(event).await;
     }
     Ok(())
@@ -265,91 +258,4 @@ async fn retire(executor: &Exec<'_>, observed: &Observed, id: VersionId) -> Resu
         executor.record(Event::normal("Delete", "VersionRetired", note)).await;
     }
     Ok(())
-}
-
-/// What people are told of a decision that is carried out by writing it down.
-pub(super) fn decided(observed: &Observed, decision: &Decision) -> Option<Event> {
-    let (reason, note) = match &decision.action {
-        Action::StartStep(step) => ("StepEntered", entered(observed, *step, &decision.reason.what)),
-        Action::Promote(id) => ("Promoted", format!("version {} carries all traffic", name(observed, *id))),
-        _ => return None,
-    };
-    Some(Event::normal("Update", reason, note))
-}
-
-/// The step that a rollout enters, as people count; after the last one comes what is left. The stages of other strategies
-/// have no numbers: what led to one is told.
-fn entered(observed: &Observed, step: u32, what: &str) -> String {
-    match &observed.wanted.policy {
-        Policy::Canary(steps) => match rollout::step_of(step, steps.len()) {
-            Some(step) => format!("the rollout enters {step}"),
-            None => format!(
-                "{} of the rollout are done",
-                counted(steps.len().try_into().unwrap_or(u32::MAX), "step")
-            ),
-        },
-        _ => what.to_owned(),
-    }
-}
-
-/// What people are told of a rollout that has failed just now, or that does not fit the cluster.
-pub(super) fn failed(before: &ModelDeploymentStatus, after: &ModelDeploymentStatus) -> Option<Event> {
-    // The numbers of a refusal change with the cluster, and are told once.
-    let failed_at = |status: &ModelDeploymentStatus| {
-        let rollout = status.rollout.as_ref()?;
-        rollout
-            .failure
-            .as_ref()
-            .map(|failure| (rollout.id.clone(), failure.reason.clone(), failure.at.clone()))
-    };
-    let message = after.message.clone().unwrap_or_default();
-    if failed_at(after).is_some() && failed_at(after) != failed_at(before) {
-        let is_refused = after.rollout.as_ref().is_some_and(rollout::is_refused);
-        let reason = if is_refused { reasons::ROLLOUT_REFUSED } else { reasons::ROLLOUT_FAILED };
-        return Some(Event::warning("Update", reason, message));
-    }
-    let short = |status: &ModelDeploymentStatus| {
-        let rollout = status.rollout.as_ref().filter(|it| it.outcome.is_none())?;
-        Some((rollout.id.clone(), rollout.capacity.as_ref()?.message.clone()))
-    };
-    let (_, message) = short(after).filter(|it| short(before).as_ref() != Some(it))?;
-    Some(Event::warning("Update", reasons::INSUFFICIENT_CAPACITY, message))
-}
-
-/// What people are told of rollouts that ended otherwise than asked for.
-pub(super) fn ended(before: &ModelDeploymentStatus, after: &ModelDeploymentStatus) -> Vec<Event> {
-    let is_new = |record: &&RolloutRecord| !before.history.contains(record);
-    let told = |record: &RolloutRecord| {
-        let reason = match record.outcome {
-            Outcome::RolledBack => "RolledBack",
-            Outcome::Superseded => "Superseded",
-            Outcome::Aborted => "Aborted",
-            // A refusal is a warning.
-            Outcome::Promoted | Outcome::Refused => return None,
-        };
-        Some(Event::normal("Update", reason, format!("rollout {}: {}", record.id, record.reason)))
-    };
-    after.history.iter().filter(is_new).filter_map(told).collect()
-}
-
-/// What people are told of a decision when it is carried out.
-fn done(observed: &Observed, decision: &Decision) -> Option<Event> {
-    let (reason, note) = match &decision.action {
-        Action::Scale(id, _) if observed.version(*id)?.set.is_none() => return None,
-        Action::Scale(id, replicas) => (
-            "Scaling",
-            format!("version {} is scaled to {}", name(observed, *id), counted(*replicas, "replica")),
-        ),
-        Action::SetWeights(weights, _) => {
-            let share = |id| format!("{} {}%", name(observed, id), weights.shown_percent(id));
-            let shares: Vec<String> = weights.versions().map(share).collect();
-            ("TrafficMoved", format!("traffic: {}", shares.join(", ")))
-        }
-        _ => return None,
-    };
-    Some(Event::normal("Update", reason, note))
-}
-
-fn name(observed: &Observed, id: VersionId) -> String {
-    observed.version(id).map(|version| version.name.clone()).unwrap_or_default()
 }

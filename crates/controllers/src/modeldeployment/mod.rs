@@ -4,6 +4,7 @@ mod act;
 mod capacity;
 mod checks;
 mod decide;
+mod events;
 mod evidence;
 #[cfg(test)]
 mod fields;
@@ -139,8 +140,9 @@ impl Controller for Deployments {
         before: &ModelDeploymentStatus,
         after: &ModelDeploymentStatus,
     ) -> Vec<Event> {
-        let told = act::decided(observed, decision).into_iter().chain(act::failed(before, after));
-        told.chain(act::ended(before, after)).collect()
+        let told =
+            events::of_decision(observed, decision).into_iter().chain(events::of_failure(before, after));
+        told.chain(events::of_ends(before, after)).collect()
     }
 
     async fn act(

@@ -5,6 +5,7 @@
 mod blue_green;
 mod both;
 mod clock;
+mod gateway_api;
 mod incremental;
 mod kit;
 mod serve;
