@@ -30,8 +30,9 @@ pub(super) async fn end_state(client: &Client) -> BTreeMap<String, Value> {
         let api: Api<DynamicObject> = Api::default_namespaced_with(client.clone(), &resource);
         for object in api.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default() {
             let mut meta = object.metadata.clone();
-            // A digest of what was applied, owner included: uids differ from seed to seed.
-            for varies in ["segue.dev/applied", "segue.dev/weighed-at"] {
+            // A digest of what was applied, owner included, and the resourceVersion of a set when a request to scale it was
+            // withdrawn: uids differ from seed to seed, and which requests are withdrawn depends on which are lost.
+            for varies in ["segue.dev/applied", "segue.dev/weighed-at", "segue.dev/withdrawn-scale"] {
                 meta.annotations.get_or_insert_default().remove(varies);
             }
             let mut seen = json!({
@@ -91,7 +92,7 @@ fn without_hashes(text: &str) -> String {
 }
 
 /// Fields that hold a time, or count what depends on it.
-const TIMES: [&str; 17] = [
+const TIMES: [&str; 18] = [
     "lastTransitionTime",
     "time",
     "startedAt",
@@ -102,6 +103,7 @@ const TIMES: [&str; 17] = [
     "since",
     "deadline",
     "furthest",
+    "adjustedAt",
     "lastScale",
     "lastUpdateTime",
     "stateTransitionTimes",
