@@ -430,6 +430,51 @@ fn body() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![2 => vec(any::<u8>(), 0..200), 4 => safe, 4 => object, 1 => Just(Vec::new())]
 }
 
+/// Beyond 64 levels nothing is stored, by any verb: lists and watches of its kind must stay readable.
+#[tokio::test]
+async fn an_object_that_is_nested_too_deep_is_refused_by_every_verb_and_harms_no_other() {
+    let server = server().await;
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let crd = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "nests.test.dev"},
+        "spec": {
+            "group": "test.dev", "scope": "Namespaced", "names": {"kind": "Nest", "plural": "nests"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+        },
+    });
+    let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    assert_eq!(send(&server, "POST", crds, JSON, crd.to_string()).await.code, 201);
+    let nests = "/apis/test.dev/v1/namespaces/default/nests";
+    let deep = |levels: usize| (1..levels).fold(json!({"end": 1}), |inner, _| json!({"a": inner}));
+    let nest = |name: &str, levels: usize| json!({"apiVersion": "test.dev/v1", "kind": "Nest", "metadata": {"name": name}, "spec": deep(levels)});
+    assert_eq!(send(&server, "POST", nests, JSON, nest("a", 63).to_string()).await.code, 201);
+    let (one, merge) = (format!("{nests}/a"), "application/merge-patch+json");
+    let apply = format!("{nests}/b?fieldManager=x");
+    let version = send(&server, "GET", &one, JSON, "").await.json()["metadata"]["resourceVersion"].clone();
+    for levels in [64, 90, 110, 122] {
+        for (method, path, media, name) in [
+            ("POST", nests, JSON, "b"),
+            ("PUT", one.as_str(), JSON, "a"),
+            ("PATCH", one.as_str(), merge, "a"),
+            ("PATCH", apply.as_str(), APPLY, "b"),
+        ] {
+            let mut sent = nest(name, levels);
+            if method == "PUT" {
+                sent["metadata"]["resourceVersion"] = version.clone();
+            }
+            let (code, _, message) = send(&server, method, path, media, sent.to_string()).await.refusal();
+            assert_eq!(code, 422, "{method} {media} of {levels} levels: {message}");
+            assert!(message.contains("spec.a.a") && message.contains("64 levels"), "{message}");
+        }
+    }
+    // With an owner for every field it can still be listed, changed and deleted.
+    let owned = format!("{one}?fieldManager=x&force=true");
+    assert_eq!(send(&server, "PATCH", &owned, APPLY, nest("a", 63).to_string()).await.code, 200);
+    assert_eq!(send(&server, "GET", nests, JSON, "").await.json()["items"].as_array().unwrap().len(), 1);
+    assert_eq!(send(&server, "DELETE", &one, JSON, "").await.code, 200);
+}
+
 /// A `Status`, an object, a list, a text of ours: never anything else, and never an error of the server.
 fn check(answer: &Answer, request: &str) {
     let media = answer.headers.get("content-type").map(|value| value.to_str().unwrap()).unwrap_or_default();

@@ -82,6 +82,8 @@ async fn a_set_goes_back_begins_anew_and_is_held() {
 
     up.says(&["pause", "lws/x"]);
     assert_eq!(up.run(&["pause", "lws/x"]).status.code(), Some(1));
+    let said = up.says(&["restart", "lws/x"]);
+    assert!(said.contains("restarts once it is resumed"), "{said}");
     // Whoever applies says what the partition is, as long as it is held.
     let held = set("two", RUNS).replacen(
         "  replicas: 2\n",

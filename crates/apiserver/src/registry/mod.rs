@@ -1,5 +1,6 @@
 //! The resources that the server serves: built-in kinds, and those that a CRD defines.
 pub(crate) mod crd;
+mod nesting;
 pub(crate) mod resource;
 
 use std::{collections::BTreeMap, sync::Arc};

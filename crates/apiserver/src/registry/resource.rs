@@ -249,6 +249,9 @@ impl Resource {
 
     /// Validates an object that is about to be stored.
     pub fn validate(&self, old: Option<&Value>, new: &Value, part: Part) -> Result<(), StatusError> {
+        if let Some(cause) = super::nesting::too_deep(old, new) {
+            return Err(StatusError::invalid(&self.group, &self.kind, object::name(new), &[cause]));
+        }
         let mut causes = match old {
             None => builtin::meta::validate_meta(self.name_rule(), new),
             Some(old) => validate_meta_update(old, new),

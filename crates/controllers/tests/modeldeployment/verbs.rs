@@ -158,7 +158,7 @@ async fn a_first_version_that_failed_is_tried_again_and_a_healthy_one_is_not() {
     let message = status["message"].as_str().unwrap();
     assert!(message.ends_with("apply another version, or `segue retry`"), "{message}");
     let (done, what) = ask(&stage, json!({"id": "1", "verb": "retry"})).await;
-    assert!(done && what == "the rollout of r1 begins anew", "{what}");
+    assert!(done && what == "the rollout of r1 restarts", "{what}");
     stage
         .eventually("another rollout", || async {
             let again = stage.observed("ModelDeployment", "chat").await?;

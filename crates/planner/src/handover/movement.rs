@@ -215,7 +215,9 @@ pub(super) fn waiting(wanted: &Wanted, observed: &Observed, code: Code, what: St
 /// What happens at the progress deadline.
 fn failing(wanted: &Wanted, observed: &Observed) -> &'static str {
     match wanted.on_failure {
-        _ if observed.current.is_none() => "the version counts as failed, and is tried on",
+        _ if observed.current.is_none() => {
+            "the version counts as failed; it stays, because no other version can serve"
+        }
         OnFailure::RollBack => "the rollout fails and goes back",
         OnFailure::Pause => "the rollout fails and is paused",
     }

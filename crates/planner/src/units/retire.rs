@@ -42,7 +42,7 @@ pub(super) fn plan(spec: &UnitSpec, unit: &Unit, now: Time) -> (Vec<Op>, Reason)
         _ if terminating => (release(unit.pods.iter()), waiting()),
         Some(since) if !is_done(spec, unit, now) => {
             let what = unit.in_flight.map_or_else(
-                || "waiting for the drain to end: no gateway counts these requests".to_owned(),
+                || "waiting for the drain time to end: the requests in flight are not counted".to_owned(),
                 |count| format!("waiting for {} to finish", counted(count, "request")),
             );
             let reason = Reason::new(Code::WaitingForDrain, what).since(since).then("its pods are deleted");

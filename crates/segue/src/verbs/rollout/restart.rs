@@ -1,7 +1,7 @@
 use clap::Args as ClapArgs;
 use serde_json::{Value, json};
 
-use super::{About, Subject, revisioned};
+use super::{About, PARTITION_BEFORE_PAUSE, Subject, revisioned};
 use crate::{
     output::{Answer, Error, Report},
     verbs::failure::Failure,
@@ -34,6 +34,12 @@ async fn begin_anew(args: &Args) -> Result<Answer, Failure> {
     };
     subject.change(restarted).await?;
     let mut report = Report::new(args.about.output);
-    report.done(&subject.target.title(), "is restarting within its budget", "")?;
+    let is_paused = subject.object["metadata"]["annotations"][PARTITION_BEFORE_PAUSE].is_string();
+    let what = if is_paused {
+        "restarts once it is resumed: segue resume"
+    } else {
+        "is restarting within its budget"
+    };
+    report.done(&subject.target.title(), what, "")?;
     Ok(report.finish()?)
 }
