@@ -48,10 +48,7 @@ fn subscriber(
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        fs,
-        sync::{Arc, Mutex},
-    };
+    use std::{fs, sync::Mutex};
 
     use super::*;
 
@@ -59,7 +56,7 @@ mod tests {
     fn bodies_that_the_library_cannot_read_are_not_logged() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let writer = Mutex::new(file.reopen().unwrap());
-        tracing::subscriber::with_default(subscriber(Level::DEBUG, Arc::new(writer)), || {
+        tracing::subscriber::with_default(subscriber(Level::DEBUG, writer), || {
             tracing::warn!(target: "kube_client::client", "{{\"env\": \"secret\"}}, Error(\"recursion limit\")");
             tracing::warn!(target: "controllers::runtime", "the list failed");
         });

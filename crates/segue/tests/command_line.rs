@@ -463,7 +463,7 @@ fn a_plan_says_that_all_pods_of_a_cluster_go_at_once() {
         spec["rayVersion"] = json!("2.53.0");
         spec["upgradeStrategy"] = json!({"type": "Recreate"});
     });
-    assert!(said.contains("Recreate: all pods of the cluster (3 pods) are deleted at once"), "{said}");
+    assert!(said.contains("Recreate: 3 pods are deleted at once, then created anew"), "{said}");
     let said = planned(&|spec| spec["suspend"] = json!(true));
     assert!(
         said.contains("spec.suspend is true: all pods of the cluster (3 pods) are deleted at once"),

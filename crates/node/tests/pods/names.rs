@@ -79,7 +79,10 @@ async fn where_names_are_impossible_a_pod_that_needs_them_says_so_and_others_run
             (waiting.reason.as_deref() == Some("CreateContainerConfigError")).then_some(waiting.message?)
         })
         .await;
-    assert!(why.contains("subdomain \"x\"") && why.contains("(Operation not permitted)"), "{why}");
+    assert!(
+        why.contains("the subdomain x needs a hosts file") && why.contains("(Operation not permitted)"),
+        "{why}"
+    );
     assert!(why.contains("run segue as root, or allow user namespaces"), "{why}");
     assert!(bed.event("x-1", "Failed").await.message.unwrap().contains("subdomain"));
     bed.see("plain", "running", is("Ready", "True")).await;
