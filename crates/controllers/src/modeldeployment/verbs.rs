@@ -87,9 +87,11 @@ fn verb(observed: &Observed, seen: &handover::Observed, request: &Request) -> Op
         {
             Err(format!("no rollout failed or was aborted: {}", state(observed)))
         }
-        RETRY => {
-            does(Action::SetPhase(Phase::Forward), Code::Started, format!("the rollout of {name} restarts"))
-        }
+        RETRY => does(
+            Action::SetPhase(Phase::Forward),
+            Code::Started,
+            format!("the rollout of {name} starts again"),
+        ),
         PAUSE if !is_under_way || phase != Phase::Forward => {
             Err(format!("no rollout moves forward: {}", state(observed)))
         }

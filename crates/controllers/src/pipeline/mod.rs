@@ -168,8 +168,7 @@ async fn wait_for_another_operator<C: Controller>(
     let name = status_writes_of_others(object).max_by_key(|write| write.time.as_ref().map(|time| time.0));
     let name = name.and_then(|write| write.manager.as_deref());
     let note = format!(
-        "another operator ({}) has just written the status: nothing is done while it works on this object; stop it, or give \
-         each operator namespaces of its own",
+        "another operator ({}) writes this status: nothing is done meanwhile; stop it, or give each its namespaces",
         name.unwrap_or("unnamed")
     );
     context.record_at_intervals(object, Event::warning("Reconcile", "AnotherOperator", note)).await;

@@ -329,7 +329,7 @@ fn paused(observed: &Observed, weight: u32) -> Reason {
     let by = by.map(|by| format!(" by {}", cut(by, verbs::LONGEST))).unwrap_or_default();
     let why = why.map(|why| format!(" ({})", cut(why, verbs::LONGEST))).unwrap_or_default();
     let what = format!("paused{by}{why} with {weight}% of the traffic moved and no time limit");
-    Reason::new(Code::Paused, what).then("it goes on after `segue resume`, or back after `segue abort`")
+    Reason::new(Code::Paused, what).then("it continues after `segue resume`, or back after `segue abort`")
 }
 
 /// Whether the data plane does what the status says.

@@ -102,7 +102,7 @@ async fn an_abort_goes_back_and_stays_back_until_a_retry() {
     let status = ended(&stage, "Aborted").await;
     assert_eq!((status["versions"].as_array().unwrap().len(), &status["currentVersion"]), (1, &json!("r1")));
     let (done, what) = ask(&stage, json!({"id": "2", "verb": "retry"})).await;
-    assert!(done && what.ends_with("restarts"), "{what}");
+    assert!(done && what.ends_with("starts again"), "{what}");
     stage
         .eventually("the pause again", || async {
             let status = stage.observed("ModelDeployment", "chat").await?;
@@ -158,7 +158,7 @@ async fn a_first_version_that_failed_is_tried_again_and_a_healthy_one_is_not() {
     let message = status["message"].as_str().unwrap();
     assert!(message.ends_with("apply another version, or `segue retry`"), "{message}");
     let (done, what) = ask(&stage, json!({"id": "1", "verb": "retry"})).await;
-    assert!(done && what == "the rollout of r1 restarts", "{what}");
+    assert!(done && what == "the rollout of r1 starts again", "{what}");
     stage
         .eventually("another rollout", || async {
             let again = stage.observed("ModelDeployment", "chat").await?;

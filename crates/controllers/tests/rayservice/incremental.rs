@@ -227,7 +227,7 @@ async fn a_person_pauses_resumes_and_aborts() {
     let paused = until(&stage, "it is paused", |it| condition(it, "Paused").0 == "True").await;
     let before = paused["pendingServiceStatus"]["trafficRoutedPercent"].clone();
     let said = format!(
-        "paused with {before}% of the traffic moved and no time limit; then it goes on after `segue resume`, or back after \
+        "paused with {before}% of the traffic moved and no time limit; then it continues after `segue resume`, or back after \
          `segue abort`"
     );
     assert_eq!(paused["message"], said);

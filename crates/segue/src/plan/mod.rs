@@ -231,8 +231,7 @@ fn is_called_off_in_time(
     let whole = (served.plan)(manifest, old, &Assumptions { called_off: None, ..*assumptions });
     match whole.ok().filter(|whole| whole.ends).map(|whole| whole.seconds()) {
         Some(end) if end <= at => Err(format!(
-            "--rollback-at is {at}, and the upgrade ends after {end} s; use a number below {end}, or plan the way back as \
-             an upgrade to the old manifest"
+            "--rollback-at is {at}, and the upgrade ends after {end} s; use a number below {end}"
         )),
         _ => Ok(()),
     }
