@@ -335,7 +335,7 @@ mod tests {
         assert!(why.contains("default/b8b2488c.x-k8s.io") && why.contains("waiting up to 15 s"), "{why}");
         put("b8b2488c.x-k8s.io", 2).await;
         let Found::Alive(why) = leases.check(&api.client(), &kinds).await.unwrap() else { panic!() };
-        assert!(why.contains("held by them; stop that operator"), "{why}");
+        assert!(why.contains("them holds the Lease default/b8b2488c.x-k8s.io; stop it"), "{why}");
     }
 
     /// The webhooks of Kthena, as its chart has them.
