@@ -203,6 +203,12 @@ fn said(name: &str, rules: &checks::Check, Answers { all, errors }: Answers) -> 
     format!("check {name}: {errors} of {all} answers were errors in {seconds} s or more, and {most} may be")
 }
 
+/// What the first check said last that has no verdict yet: what a rollout waited for until its deadline.
+pub(super) fn open(checks: &[CheckStatus]) -> Option<String> {
+    let is_open = |check: &&CheckStatus| check.verdict == CheckVerdict::Open && check.message.is_some();
+    checks.iter().find(is_open)?.message.clone()
+}
+
 /// What the check said that failed.
 pub(super) fn failed(checks: &[CheckStatus]) -> Option<String> {
     checks.iter().find(|check| check.verdict == CheckVerdict::Failed)?.message.clone()

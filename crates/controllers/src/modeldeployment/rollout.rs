@@ -339,7 +339,8 @@ fn tell_trouble(rollout: &mut Rollout, observed: &Observed, decision: &Decision,
     }
     let Some((reason, what)) = failed(rollout, observed, decision, now) else { return };
     let name = version.map(|version| version.name.as_str()).unwrap_or_default();
-    rollout.evidence = rollout.evidence.take().or_else(|| evidence::unready(pods, now));
+    let unready = || evidence::unready(pods, now);
+    rollout.evidence = rollout.evidence.take().or_else(unready).or_else(|| checks::open(&rollout.checks));
     if let Some(said) = checks::failed(&rollout.checks) {
         rollout.evidence = Some(said);
     }

@@ -215,6 +215,29 @@ async fn a_version_gets_no_traffic_until_its_probe_answers() {
     idle(&stage, "r1").await;
 }
 
+/// All replicas are ready and the probe never passes: what it was answered is the cause that is told.
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_never_passes_is_told_with_its_answer_when_the_rollout_fails() {
+    let judge = Judge::new(|_| Ok(Value::Null));
+    let stage = stage(&judge).await;
+    let probed = |image: &str| {
+        let mut probed = deployment(image, &json!({"type": "BlueGreen"}), true);
+        probed["spec"]["health"] =
+            json!({"readyDeadlineSeconds": 1, "probe": {"http": {"path": "/gen", "expectStatus": 200}}});
+        probed["spec"]["rollback"] = json!({"progressDeadlineSeconds": 30});
+        probed
+    };
+    stage.apply(&probed("one")).await;
+    idle(&stage, "r1").await;
+    judge.says(|_| Err("it answered 500 Internal Server Error".to_owned()));
+    stage.apply(&probed("two")).await;
+    let status = ended(&stage, "RolledBack").await;
+    assert_eq!(status["rollout"]["failure"]["reason"], "ProgressDeadlineExceeded", "{status}");
+    for told in [&status["rollout"]["failure"]["message"], &status["history"][0]["evidence"]] {
+        assert!(told.as_str().unwrap().contains("500 Internal Server Error"), "{status}");
+    }
+}
+
 /// A query judges the version while it gets traffic, and an analysis step waits for its word.
 #[tokio::test(start_paused = true)]
 async fn a_query_beyond_its_bound_takes_a_canary_back() {
