@@ -90,8 +90,8 @@ impl Leases {
                     (Holder::Dead, _) => {}
                     (Holder::Alive(holder), Renewed::Reconciles) => {
                         return Ok(Found::Alive(format!(
-                            "another operator reconciles {kind}s: {holder} holds the Lease {lease_name}; stop it, or split the \
-                             namespaces: --split-with-others"
+                            "another operator reconciles {kind}s: {holder} holds the Lease {lease_name}; stop it, or use \
+                             --namespaces and --split-with-others"
                         )));
                     }
                     (Holder::Undecided(holder, left), Renewed::Reconciles) => {
