@@ -277,8 +277,8 @@ pub(super) fn is_refused(rollout: &Rollout) -> bool {
     rollout.outcome == Some(Outcome::Refused)
 }
 
-/// Why the rollout fails now, in a word and in a sentence. The first version has none to go back to: that it failed is told,
-/// and it is tried on.
+/// Why the rollout fails now, in a word and in a sentence. The first version has none to go back to: its failure is told,
+/// and it stays.
 fn failed(
     rollout: &Rollout,
     observed: &Observed,

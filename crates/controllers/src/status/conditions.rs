@@ -1,7 +1,7 @@
 //! Conditions: their types, their reasons, and how long they stand in a status.
 //!
-//! One rule for all: what is *always* told lifetime there from the first status on, true or false. What a public operator
-//! tells is as that operator has it. An *alarm* lifetime there as long as it is true, and leaves nothing behind: a
+//! One rule for all: what is *always* told stands there from the first status on, true or false. What a public operator
+//! tells is as that operator has it. An *alarm* stands there as long as it is true, and leaves nothing behind: a
 //! reader who comes later sees the same.
 
 use api::Conditions as List;
@@ -18,7 +18,7 @@ pub struct Type {
     lifetime: Lifetime,
 }
 
-/// How long a condition lifetime in a status.
+/// How long a condition stays in a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lifetime {
     /// From the first status on.
@@ -110,7 +110,7 @@ pub mod modeldeployment {
     pub const DEGRADED: Type = always("Degraded");
     /// Traffic goes back.
     pub const ROLLBACK_IN_PROGRESS: Type = always("RollbackInProgress");
-    /// The rollout lifetime still until a person says so.
+    /// The rollout stands still until a person resumes it.
     pub const PAUSED: Type = always("Paused");
     /// A rollout was started that does not fit the cluster.
     pub const CAPACITY_SHORT: Type = alarm("CapacityShort");
